@@ -21,7 +21,7 @@ from p4lite.compiler.frontend import load, load_text
 from p4lite.switch.fuzz.campaign import loader_c, templates_c
 from p4lite.switch.native.build import PROGRAM_DIR, build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Range, Ternary
-from p4lite.switch.runtime.loader import RUNTIME, Program, load_program
+from p4lite.switch.runtime.loader import RUNTIME, LoadedProgram, load_program
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -48,7 +48,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 
 
-def pipeline_cost(program: Program) -> tuple[float, int]:
+def pipeline_cost(program: LoadedProgram) -> tuple[float, int]:
     """(ns per packet, bytes of the PHV)."""
     rng = random.Random(1)
     text = "\n".join(['#include "fuzz.h"', *templates_c(program, rng), *loader_c(program, rng)]) + "\n"
@@ -72,7 +72,7 @@ def random_key(match: str, rng: random.Random) -> MatchValue:
     return Range(value, min(value + rng.getrandbits(rng.randint(1, 20)), 2**32 - 1))
 
 
-def update_rate(program: Program, match: str) -> tuple[float, float]:
+def update_rate(program: LoadedProgram, match: str) -> tuple[float, float]:
     """Return (insertions, deletions) per second, from Python."""
     rng = random.Random(1)
     instance = program.instance()

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from benchmarks import scaled
 from mrclab.lab.processes.namespaces import is_machine_root
-from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch, LinkSettings, Port
 from p4lite.switch.native.build import FABRIC_DIR, build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 from p4lite.switch.source import load_source
 
 HERE = Path(__file__).parent
@@ -38,12 +38,12 @@ ROUTES = 1000
 NEXT_HOP = 0x0A000002
 
 
-def router() -> Program:
+def router() -> LoadedProgram:
     """router.p4, compiled."""
     return load_program(load_source(HERE / "router.p4").bmv2, name="router")
 
 
-def fill(switch: Switch, routes: int, port: int) -> None:
+def fill(switch: FabricSwitch, routes: int, port: int) -> None:
     """`routes` prefixes beside 10/8; all to one next hop behind `port`."""
     instance = switch.instance
     route = ActionCall("RouterIngress.route", (NEXT_HOP, port))
@@ -65,10 +65,14 @@ def frame(size: int) -> bytes:
 
 
 def row(
-    fabric: Fabric, program: Program, count: int, attach: Callable[[Switch, int, bool], Port], link: LinkSettings
-) -> list[Switch]:
+    fabric: Fabric,
+    program: LoadedProgram,
+    count: int,
+    attach: Callable[[FabricSwitch, int, bool], Port],
+    link: LinkSettings,
+) -> list[FabricSwitch]:
     """`count` switches in a row; `attach` makes the first's port 1 and the last's port 2."""
-    switches: list[Switch] = []
+    switches: list[FabricSwitch] = []
     for k in range(count):
         switch = fabric.add_switch(k + 1)
         switch.load(program)
@@ -87,7 +91,7 @@ def row(
 # -- in memory -------------------------------------------------------------------------------------------
 
 
-def in_memory(program: Program) -> None:
+def in_memory(program: LoadedProgram) -> None:
     """One switch and three in a row on the virtual clock, source and sink in the core."""
     print(f"(a) in memory, one core, {ROUTES} routes")
     for count in (1, 3):
@@ -106,7 +110,7 @@ def in_memory(program: Program) -> None:
             print(f"    switches: {count}  {size:5} B  {statistics.median(rates):12,.0f} packets/s")
 
 
-def clos(program: Program) -> None:
+def clos(program: LoadedProgram) -> None:
     """24 switches with links of 10 Gb/s on the virtual clock: events per second."""
     with Fabric("virtual") as fabric:
         switches = [fabric.add_switch(k) for k in range(SWITCHES)]
@@ -202,12 +206,12 @@ def bare(wires: Wires, forwarder: Path) -> Iterator[Callable[[], int]]:
 
 
 @contextmanager
-def switched(wires: Wires, program: Program, count: int) -> Iterator[Callable[[], int]]:
+def switched(wires: Wires, program: LoadedProgram, count: int) -> Iterator[Callable[[], int]]:
     """`count` switches at work; yields the CPU time of the loop's thread in ns."""
     everywhere = os.sched_getaffinity(0)
     with Fabric("real", realtime=True) as fabric:
 
-        def attach(switch: Switch, number: int, first: bool) -> Port:
+        def attach(switch: FabricSwitch, number: int, first: bool) -> Port:
             return switch.add_port(number, interface=wires.left if first else wires.right)
 
         row(fabric, program, count, attach, LinkSettings())
@@ -221,7 +225,7 @@ def switched(wires: Wires, program: Program, count: int) -> Iterator[Callable[[]
         yield cpu_ns
 
 
-def between_interfaces(program: Program) -> None:
+def between_interfaces(program: LoadedProgram) -> None:
     """(b) and (c) beside the bare forwarder."""
     if os.geteuid() != 0:
         print("(b, c) between interfaces: skipped, needs root, or `python -m mrclab.lab.processes.launch --run`")
@@ -248,7 +252,7 @@ def between_interfaces(program: Program) -> None:
                 print(f"    {name:18} {size:5} B  {rate:10,.0f} packets/s  {ratio:5.2f}  {cpu:5.2f} µs CPU/packet")
 
 
-def lateness(program: Program, realtime: bool) -> None:
+def lateness(program: LoadedProgram, realtime: bool) -> None:
     """How late the loop is when it sleeps between events."""
     with Fabric("real", realtime=realtime) as fabric:
         switch = fabric.add_switch(1)

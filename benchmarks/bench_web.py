@@ -37,7 +37,7 @@ from mrclab.web.hub import Hub
 from mrclab.web.lab import LabView
 from mrclab.web.serve import Serving, serving
 from mrclab.web.server import Server
-from mrclab.web.state import State, calm, layout_of
+from mrclab.web.state import ViewState, calm, layout_of
 from mrclab.web.view import View
 
 LAB = os.environ.get("MRCLAB_LAB", "default")
@@ -196,7 +196,7 @@ def lab_cost() -> None:
             del os.environ["MRCLAB_RUN"]
 
 
-def busy_state(number: int, layout: Any) -> State:
+def busy_state(number: int, layout: Any) -> ViewState:
     """Return a state in which every link, switch and host differs from the one before; each second another switch is
     off.
     """

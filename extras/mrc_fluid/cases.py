@@ -29,7 +29,7 @@ SETTLED, UNDISTURBED = "goodput settled after it", "goodput"
 
 
 @dataclass(frozen=True)
-class Kind:
+class CaseKind:
     """A kind of failure: what it is called here and in comparisons of flows, and the scenarios of streams that have
     it."""
 
@@ -37,32 +37,34 @@ class Kind:
     streams: tuple[str, ...] = ()
 
 
-class Case(Enum):
+class FailureCase(Enum):
     """The kinds of failures that runs have; some of them were never compared with packets."""
 
-    WHOLE = Kind("nothing fails", ("no failure, half as many T1s again as needed", "no failure, as many T1s as needed"))
-    DEAD_T1 = Kind("a T1 is dead", ("a T1 stops, 8 EVs active",))
-    CUT_LINK = Kind("a T0-T1 link is cut", ("a T0-T1 link is cut", "a T0-T1 link is cut, no T1 to spare"))
-    GREY_LINK = Kind("a T0-T1 link loses one packet in five")
-    SLOW_PLANE = Kind("one of two planes at a tenth of its rate")
-    DEAD_PORT = Kind("a NIC port goes down", ("a NIC port goes down",))
-    TRANSCEIVER = Kind("a transceiver of four NIC links", ("a transceiver of four NIC links",))
-    DEAD_PLANE = Kind("all links of a plane are cut")
-    DEAD_T0 = Kind("a T0 is dead")
-    DEAD_T2 = Kind("a T2 is dead")
-    CUT_UPPER_LINK = Kind("a T1-T2 link is cut")
-    GREY_OTHER = Kind("a switch, a port or a T1-T2 link loses packets")
-    SLOW_OTHER = Kind("an element that is no plane is slow")
+    WHOLE = CaseKind(
+        "nothing fails", ("no failure, half as many T1s again as needed", "no failure, as many T1s as needed")
+    )
+    DEAD_T1 = CaseKind("a T1 is dead", ("a T1 stops, 8 EVs active",))
+    CUT_LINK = CaseKind("a T0-T1 link is cut", ("a T0-T1 link is cut", "a T0-T1 link is cut, no T1 to spare"))
+    GREY_LINK = CaseKind("a T0-T1 link loses one packet in five")
+    SLOW_PLANE = CaseKind("one of two planes at a tenth of its rate")
+    DEAD_PORT = CaseKind("a NIC port goes down", ("a NIC port goes down",))
+    TRANSCEIVER = CaseKind("a transceiver of four NIC links", ("a transceiver of four NIC links",))
+    DEAD_PLANE = CaseKind("all links of a plane are cut")
+    DEAD_T0 = CaseKind("a T0 is dead")
+    DEAD_T2 = CaseKind("a T2 is dead")
+    CUT_UPPER_LINK = CaseKind("a T1-T2 link is cut")
+    GREY_OTHER = CaseKind("a switch, a port or a T1-T2 link loses packets")
+    SLOW_OTHER = CaseKind("an element that is no plane is slow")
 
 
 #: What is dead, by its class.
 _DEAD = {
-    "links": Case.CUT_LINK,
-    "upper_links": Case.CUT_UPPER_LINK,
-    "ports": Case.DEAD_PORT,
-    "t0s": Case.DEAD_T0,
-    "t1s": Case.DEAD_T1,
-    "t2s": Case.DEAD_T2,
+    "links": FailureCase.CUT_LINK,
+    "upper_links": FailureCase.CUT_UPPER_LINK,
+    "ports": FailureCase.DEAD_PORT,
+    "t0s": FailureCase.DEAD_T0,
+    "t1s": FailureCase.DEAD_T1,
+    "t2s": FailureCase.DEAD_T2,
 }
 
 
@@ -170,27 +172,27 @@ def accuracy(loaded: Loaded) -> str:
     return f"{NATURE} In this run's own case, beside packets: {'; '.join(each.text for each in own_errors(loaded))}."
 
 
-def cases_of(loaded: Loaded) -> list[Case]:
-    """Return the cases of a cluster with its failures, each once, in the order of `Case`."""
+def cases_of(loaded: Loaded) -> list[FailureCase]:
+    """Return the cases of a cluster with its failures, each once, in the order of `FailureCase`."""
     fabric, planes = Fabric(loaded.shape), {f"p{number}" for number in range(loaded.shape.planes)}
     found = {case for event in loaded.events if event.by > 0 for case in _cases(event, fabric, planes)}
-    return [case for case in Case if case in found] or [Case.WHOLE]
+    return [case for case in FailureCase if case in found] or [FailureCase.WHOLE]
 
 
-def _cases(event: Event, fabric: Fabric, planes: set[str]) -> Iterator[Case]:
+def _cases(event: Event, fabric: Fabric, planes: set[str]) -> Iterator[FailureCase]:
     """Yield the cases of one failure: an element may lose packets and be slow."""
     classes = {kind for kind, _ in fabric.find(event.name, event.lanes)}
     if event.harm.loss:
-        yield Case.GREY_LINK if classes == {"links"} and event.name not in planes else Case.GREY_OTHER
+        yield FailureCase.GREY_LINK if classes == {"links"} and event.name not in planes else FailureCase.GREY_OTHER
     if event.harm.rate < 1:
-        yield Case.SLOW_PLANE if event.name in planes else Case.SLOW_OTHER
+        yield FailureCase.SLOW_PLANE if event.name in planes else FailureCase.SLOW_OTHER
     if event.harm.kills and event.name in planes:
-        yield Case.DEAD_PLANE
+        yield FailureCase.DEAD_PLANE
     elif event.harm.kills:
-        yield from (Case.TRANSCEIVER if kind == "ports" and event.lanes else _DEAD[kind] for kind in classes)
+        yield from (FailureCase.TRANSCEIVER if kind == "ports" and event.lanes else _DEAD[kind] for kind in classes)
 
 
-def _own(kind: Kind, nics: int) -> OwnError:
+def _own(kind: CaseKind, nics: int) -> OwnError:
     with_it = [each for each in comparisons() if kind.title in each.goodput]
     streams = _streams(kind)
     if not with_it:
@@ -201,7 +203,7 @@ def _own(kind: Kind, nics: int) -> OwnError:
     )  # fmt: skip
 
 
-def _streams(kind: Kind) -> float | None:
+def _streams(kind: CaseKind) -> float | None:
     """Return the largest error of settled goodput in comparisons of streams; None: there is no such comparison."""
     rows = (measured() or {}).get("rows", [])
     errors = [

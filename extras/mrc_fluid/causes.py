@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrc_fluid.schema import Cluster, ElementRates, YearSpec
-from mrc_fluid.year import Outcome
+from mrc_fluid.year import YearOutcome
 
 #: Elements of a class, one of them.
 ONE = {
@@ -18,7 +18,7 @@ ONE = {
 OFTEN = 0.5
 
 
-def cause(outcome: Outcome, cluster: Cluster, spec: YearSpec) -> str:
+def cause(outcome: YearOutcome, cluster: Cluster, spec: YearSpec) -> str:
     """Return what takes most of the hours that a design loses, in one sentence without a full stop."""
     parts = {"slower": outcome.slower_h, "stalled": outcome.stalled_h, "restarts": outcome.restarts_h}
     most = max(parts, key=lambda part: parts[part])
@@ -35,7 +35,7 @@ def cause(outcome: Outcome, cluster: Cluster, spec: YearSpec) -> str:
     return f"{outcome.slower_h:,.1f} h are slower steps: {_slower(outcome, spec)}"
 
 
-def _slower(outcome: Outcome, spec: YearSpec) -> str:
+def _slower(outcome: YearOutcome, spec: YearSpec) -> str:
     repair = max(each.hours for each in _rates(outcome.slow_by, spec))
     text = (
         f"for {outcome.slow_for_h:,.0f} h of {outcome.hours:,.0f} at least one {ONE[outcome.slow_by]} is away (up to "

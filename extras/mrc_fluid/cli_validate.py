@@ -34,7 +34,7 @@ from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.studies.cells import tables
-from mrclab.studies.cells.workers import Progress
+from mrclab.studies.cells.workers import CellProgress
 from p4lite.scratch import scratch
 
 #: More seeds than this are a mistake.
@@ -128,7 +128,7 @@ def verb(
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
+def _progress() -> Iterator[Callable[[CellProgress], None]]:
     """Yield what shows the progress of runs: a line on a terminal, and elsewhere one per run."""
     with steps(lines=True) as tell:
         yield lambda progress: tell(f"{progress.done} of {progress.total} runs; {progress.text}")

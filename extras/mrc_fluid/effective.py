@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from mrc_fluid.fabric import FabricShape
 from mrc_fluid.schema import Cluster, ElementRates, YearSpec
-from mrc_fluid.year import Outcome, outcomes
+from mrc_fluid.year import YearOutcome, outcomes
 from mrc_topo.plan import Plan
 
 #: Minutes between checkpoints, and factors of all failure rates, for which it is calculated.
@@ -52,7 +52,7 @@ def effective_times(
     return made
 
 
-def effective_share(outcome: Outcome, spec: YearSpec, checkpoint_minutes: float) -> float:
+def effective_share(outcome: YearOutcome, spec: YearSpec, checkpoint_minutes: float) -> float:
     """Return the share of the time that a design makes of it with another interval between checkpoints.
 
     On average an interruption repeats half of an interval.

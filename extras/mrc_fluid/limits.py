@@ -28,7 +28,7 @@ class Limit:
     source: tuple[str, ...]
 
 
-class Limits(Enum):
+class ModelLimits(Enum):
     """The limits that a cluster file can come near."""
 
     SHORT_FLOWS = Limit(
@@ -72,25 +72,25 @@ def note(loaded: Loaded) -> str:
     return f"This run comes near limits of the model ({PAGE}): {'; '.join(found)}." if found else ""
 
 
-def _met(loaded: Loaded) -> Iterator[Limits]:
+def _met(loaded: Loaded) -> Iterator[ModelLimits]:
     cluster, failures = loaded.cluster, [each for each in loaded.events if each.by > 0]
     short = any(job.message <= SHORT_PACKETS * cluster.path_mtu for job in cluster.jobs)
     if short and any(each.harm.kills for each in failures):
-        yield Limits.SHORT_FLOWS
+        yield ModelLimits.SHORT_FLOWS
     if short and any(each.harm.loss for each in failures):
-        yield Limits.GREY_SHORT
+        yield ModelLimits.GREY_SHORT
     fabric = Fabric(loaded.shape)
 
     def classes(failed: Event) -> set[str]:
         return {kind for kind, _ in fabric.find(failed.name, failed.lanes)}
 
     if any(each.harm.loss >= HEAVY_LOSS and classes(each) & {"ports", "t0s"} for each in failures):
-        yield Limits.GREY_HEAVY
+        yield ModelLimits.GREY_HEAVY
     slow = [each for each in failures if each.harm.rate < 1]
     planes = {f"p{number}" for number in range(cluster.planes)}
     if cluster.planes == 2 and any(each.name in planes for each in slow):
-        yield Limits.TWO_PLANES
+        yield ModelLimits.TWO_PLANES
     if any("t1s" in classes(each) for each in slow):
-        yield Limits.SLOW_T1
+        yield ModelLimits.SLOW_T1
     if cluster.tiers == 3:
-        yield Limits.THREE_TIERS
+        yield ModelLimits.THREE_TIERS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrc_fluid.clusterfile import builtin_clusters, load_cluster
-from mrclab.cli.listed import Available, Kind, Section
+from mrclab.cli.listed import Available, ListedKind, Section
 
 
 def _clusters() -> list[Available]:
@@ -14,4 +14,4 @@ def _clusters() -> list[Available]:
     ]
 
 
-SECTIONS = {Kind.CLUSTERS: Section("mrclab scale NAME", builtin_clusters, _clusters)}
+SECTIONS = {ListedKind.CLUSTERS: Section("mrclab scale NAME", builtin_clusters, _clusters)}

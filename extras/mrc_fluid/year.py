@@ -26,7 +26,7 @@ HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class YearOutcome:
     """The outcome of one design: hours lost by slower steps, by standing still, and by going back after an
     interruption.
 
@@ -102,7 +102,7 @@ class _Sizes:
         return _levels(failures, lambda element: element // sharing, 1 / sharing)
 
 
-def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan | None, spec: YearSpec) -> list[Outcome]:
+def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan | None, spec: YearSpec) -> list[YearOutcome]:
     """Run MRC on the cluster's fabric, and RoCE on three tiers of one plane, through the same kind of year.
 
     RoCE has the fabric of the cluster if it is one of these, and otherwise that of the plan, if there is one.
@@ -115,7 +115,7 @@ def outcomes(cluster: Cluster, shape: FabricShape, plan: Plan | None, spec: Year
     return made
 
 
-def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> Outcome:
+def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> YearOutcome:
     rng = np.random.default_rng([cluster.seed, 3])
     hours, planes, sizes = spec.days * 24, shape.planes, _Sizes.of_shape(shape)
 
@@ -140,10 +140,10 @@ def _mrc(cluster: Cluster, shape: FabricShape, spec: YearSpec) -> Outcome:
     restarts = interruptions * _restart_h(spec)
     name = f"MRC, {planes} planes" if not shape.uplinks else f"MRC, three tiers of {planes} plane{'s' * (planes > 1)}"
     why = _slowest(slow, hours, spec.communication)
-    return Outcome(name, failures, interruptions, slower, 0.0, restarts, hours, *why)
+    return YearOutcome(name, failures, interruptions, slower, 0.0, restarts, hours, *why)
 
 
-def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> Outcome:
+def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> YearOutcome:
     rng = np.random.default_rng([cluster.seed, 4])
     hours, counts = spec.days * 24, sizes.counts
     fabric_links = counts["links"] + counts["upper_links"]
@@ -165,7 +165,7 @@ def _roce(cluster: Cluster, sizes: _Sizes, spec: YearSpec) -> Outcome:
         np.concatenate([flaps.begin, broken.begin, switches.begin]), cluster.roce.ecmp / 1e9 / HOUR_S, hours
     )
     failures = stalls + sum(len(each.element) for each in (*ports, t0s))
-    return Outcome("RoCE, one plane, three tiers", failures, interruptions, slower, stalled,
+    return YearOutcome("RoCE, one plane, three tiers", failures, interruptions, slower, stalled,
                    interruptions * _restart_h(spec), hours, *_slowest(slow, hours, spec.communication))  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from mrc_topo.base.plain import encode
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 from mrc_torch.training import page, ranks, summary
-from mrc_torch.training.job import Attempt, AttemptEnd, Job, JobResult, TrainingPlan
+from mrc_torch.training.job import Attempt, AttemptEnd, JobResult, TrainingJob, TrainingPlan
 from mrclab.cli.common import lab_file, need_namespaces, own_lab, seconds
 from mrclab.cli.outcome import Folder
 from mrclab.cli.quantities import parse_seconds
@@ -133,7 +133,7 @@ def _check(topology: Topology, lab: str, actions: list[tuple[float, Action]]) ->
             raise ExperimentError(f"--schedule on lab {lab}: {action.describe()}: {error}") from error
 
 
-def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption, quiet: bool) -> summary.Summary:
+def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption, quiet: bool) -> summary.JobSummary:
     def tell(text: str) -> None:
         if not quiet:
             typer.echo(f"{backend}: {text}", err=True)
@@ -163,4 +163,4 @@ def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption,
     with session_for(lab, "real", transport, tell) as session:
         assert isinstance(session, RealSession)
         tell("starting PyTorch")
-        return summary.summary(Job(session, plan, backend, observe, interruption.check).go())
+        return summary.summary(TrainingJob(session, plan, backend, observe, interruption.check).go())

@@ -36,10 +36,10 @@ from mrc_torch.link import (
     SLOTS,
     ControlWord,
     Link,
+    LinkTransfer,
     Receive,
     Send,
     Sink,
-    Transfer,
 )
 from mrc_torch.silence import PeerQuery
 from mrc_torch.stores import Store
@@ -61,7 +61,7 @@ _WHY: Final = {
 }
 
 #: What an operation waits for: transfers that must be done.
-Steps = Generator[Iterable[Transfer], None, None]
+Steps = Generator[Iterable[LinkTransfer], None, None]
 
 
 class _Task:
@@ -70,7 +70,7 @@ class _Task:
     def __init__(self, work: Work, steps: Steps) -> None:
         self.work = work
         self.steps = steps
-        self.waiting: list[Transfer] = []
+        self.waiting: list[LinkTransfer] = []
         self.began = 0.0  # when it was its turn
 
 
@@ -101,8 +101,8 @@ class Group:
         self.host = ""
         self._lock = threading.RLock()
         self._tasks: deque[_Task] = deque()
-        self._transfers: set[Transfer] = set()  # between ranks, with a work of their own
-        self._began: dict[Transfer, float] = {}
+        self._transfers: set[LinkTransfer] = set()  # between ranks, with a work of their own
+        self._began: dict[LinkTransfer, float] = {}
         self._anyone: dict[int, deque[Receive]] = {}
         self._finished: list[tuple[Work, BaseException | None]] = []
         self._count = 0  # of collective operations
@@ -244,7 +244,7 @@ class Group:
         with self._lock:
             work = Work(f"{name} (tag {tag})")
             if self._usable(work):
-                transfer: Transfer
+                transfer: LinkTransfer
                 with self._posting():
                     if isinstance(data, memoryview):
                         assert rank is not None
@@ -268,7 +268,7 @@ class Group:
             self._finished.append((work, self.error))
         return self.error is None
 
-    def _note(self, transfer: Transfer) -> None:
+    def _note(self, transfer: LinkTransfer) -> None:
         self._transfers.add(transfer)
         self._began[transfer] = time.monotonic()
 
@@ -329,7 +329,7 @@ class Group:
         except (CollectiveError, ValueError) as error:
             self._fail(error)
 
-    def _ended(self, transfer: Transfer) -> None:
+    def _ended(self, transfer: LinkTransfer) -> None:
         transfer.done = True
         if transfer.work is not None:
             self._transfers.discard(transfer)
@@ -512,7 +512,7 @@ class Group:
         if transfer is not None and transfer.work is not None and now - began > self.timeout:
             self._late(transfer.work, [transfer])
 
-    def _late(self, work: Work, waiting: list[Transfer]) -> None:
+    def _late(self, work: Work, waiting: list[LinkTransfer]) -> None:
         """Find the rank that blocks an operation; when it is found, the group ends."""
         now = time.monotonic()
         text = f"{work.name} has not ended within {self.timeout:g} s"
@@ -529,7 +529,7 @@ class Group:
             self._fail(error)
 
 
-def _awaited_link(waiting: Iterable[Transfer]) -> Link | None:
+def _awaited_link(waiting: Iterable[LinkTransfer]) -> Link | None:
     """Return the link to the rank that transfers wait for: a sender before a receiver that takes nothing."""
     links = [(isinstance(each, Receive), each.link) for each in waiting if each.link is not None]
     return max(links, key=lambda each: each[0])[1] if links else None

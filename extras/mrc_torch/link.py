@@ -54,7 +54,7 @@ class ControlWord(IntEnum):
     WAITS = 6  # the answer: the sender waits for the rank, or for none if that is its own
 
 
-class Transfer:
+class LinkTransfer:
     """A message to be sent or received. `done`: the caller may use its buffer again; its `work`, if it has one, ends
     with it.
     """
@@ -69,7 +69,7 @@ class Transfer:
         self.done = False
 
 
-class Send(Transfer):
+class Send(LinkTransfer):
     """`view`: the bytes; `at`: how many of them are on their way."""
 
     __slots__ = ("at", "view")
@@ -80,7 +80,7 @@ class Send(Transfer):
         self.at = 0
 
 
-class Receive(Transfer):
+class Receive(LinkTransfer):
     """`sink` takes the bytes at an offset, in order."""
 
     __slots__ = ("sink",)
@@ -122,7 +122,7 @@ class Link:
         region: verbs.MemoryRegion,
         send_at: int,
         receive_at: int,
-        ended: Callable[[Transfer], None],
+        ended: Callable[[LinkTransfer], None],
         anyone: Callable[[int], Receive | None],
     ) -> None:
         self.rank = rank

@@ -31,9 +31,9 @@ from pydantic import ValidationError
 from mrc_topo.base import interruption
 from mrc_topo.shipped import shipped
 from mrc_workshop.confined import NOT_ISOLATED, Confinement
-from mrc_workshop.exercise import Limits, WorkshopError
+from mrc_workshop.exercise import CodeLimits, WorkshopError
 from mrc_workshop.idleness import IdleTime, use_of
-from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, Facts, Job
+from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, CheckJob, Facts
 from mrclab.lab import lifecycle
 from mrclab.lab.processes.namespaces import Owner, lab_owner
 from p4lite.folders import FolderError
@@ -76,7 +76,7 @@ QUIET = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConfinedOutcome:
     """The result of a confined process. `reason`: why it was ended, or ended without facts; empty if neither.
     `spent_s`: wall time. `not_graded`: why the result says nothing about the submission; empty if it does."""
 
@@ -288,14 +288,14 @@ class _NotGraded(Exception):
 
 
 def run(
-    job: Job,
+    job: CheckJob,
     scratch: Scratch,
-    allowed: Limits,
+    allowed: CodeLimits,
     hide: Sequence[pathlib.Path] = (),
     plays: bool = True,
     stop: threading.Event | None = None,
     look: Callable[[float], object] = bool,
-) -> Outcome:
+) -> ConfinedOutcome:
     """Run a job whose files are in the scratch folders; leave captures and report in `scratch.out`.
 
     Args:
@@ -360,7 +360,7 @@ def run(
     facts = _read(scratch.out / FACTS)
     if facts is None:
         facts, reason = Facts(), reason or _without_results(codes[-1], output)
-    return Outcome(facts, reason, output, spent, facts.isolation, not_graded)
+    return ConfinedOutcome(facts, reason, output, spent, facts.isolation, not_graded)
 
 
 def _without_results(code: int, output: str) -> str:
@@ -369,7 +369,7 @@ def _without_results(code: int, output: str) -> str:
     return f"its process ended with code {code} before there were results" + (f": {last}" if last else "")
 
 
-def _limit(code: int, allowed: Limits) -> str:
+def _limit(code: int, allowed: CodeLimits) -> str:
     """Return the limit by which a process ended, from its exit code; empty if none did."""
     if code in (128 + signal.SIGXCPU, -signal.SIGXCPU, *KILLED):
         return f"it took {allowed.cpu_s} s of CPU time, which is the limit; is there an endless loop?"
@@ -391,7 +391,7 @@ def _pids(running: Sequence[_Process]) -> list[int]:
 def _collect_output(
     running: Sequence[_Process],
     begin: float,
-    allowed: Limits,
+    allowed: CodeLimits,
     idle: IdleTime,
     stop: threading.Event | None,
     look: Callable[[float], object],
@@ -452,7 +452,7 @@ def _check_stop(stop: threading.Event | None) -> None:
         raise _NotGraded("interrupted")
 
 
-def _check_time(spent_s: float, allowed: Limits, idle: IdleTime) -> None:
+def _check_time(spent_s: float, allowed: CodeLimits, idle: IdleTime) -> None:
     if idle.seconds > allowed.wall_s:
         raise _LimitExceeded(
             f"it waited for {allowed.wall_s} s without computing, which is the limit; does it sleep, or wait for what "

@@ -117,7 +117,7 @@ class SeedSpec(Model):
     hidden: Seeds = [11]
 
 
-class Limits(Model):
+class CodeLimits(Model):
     """The limits of the learner's code, per check."""
 
     cpu_s: Annotated[int, Field(ge=1, le=3600)] = 120
@@ -137,7 +137,7 @@ class ExerciseFile(Model):
     runs: Annotated[list[RunSpec], Field(min_length=1, max_length=30)]
     checks: Annotated[list[CheckSpec], Field(min_length=1, max_length=30)]
     hints: Annotated[list[Text], Field(min_length=1, max_length=10)]
-    limits: Limits = Limits()
+    limits: CodeLimits = CodeLimits()
     level: Literal["core", "open"] = "core"
 
     @field_validator("edit")

@@ -36,7 +36,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Packet:
+class InjectedPacket:
     """A packet from a host port. `number` is its PSN, which identifies it; `what` says what it tests."""
 
     number: int
@@ -85,7 +85,7 @@ def _walk(topology: Topology, host: int, plane: int, destination: bytes) -> tupl
     return tuple(hops)
 
 
-def usid_paths(topology: Topology, seed: int) -> list[Packet]:
+def usid_paths(topology: Topology, seed: int) -> list[InjectedPacket]:
     """Return one packet along every path of the lab, in an order that the seed draws. For each T0 there are two more:
     one whose first uSID is the next switch's (routed unshifted), and one whose path ends at the T0 (dropped)."""
     rng = random.Random(f"usid_paths {seed} {topology.lab.name}")
@@ -116,7 +116,7 @@ def usid_paths(topology: Topology, seed: int) -> list[Packet]:
             wanted.append((host, plane, other, text, addressing.carrier(path.usids[1:]), value))
     rng.shuffle(wanted)
     return [
-        Packet(
+        InjectedPacket(
             number,
             host,
             plane,
@@ -129,14 +129,14 @@ def usid_paths(topology: Topology, seed: int) -> list[Packet]:
     ]
 
 
-def looks(topology: Topology) -> list[Packet]:
+def looks(topology: Topology) -> list[InjectedPacket]:
     """Return, for every T0, two packets to another T0: one with the T0's own uSID in front, one without.
 
     They are sent while all switches forward what they have no route for, so that the packet that comes out shows what
     became of the address. They serve to recognise mistakes, not to judge.
     """
     paths = Paths(topology)
-    made: list[Packet] = []
+    made: list[InjectedPacket] = []
     for plane in range(topology.lab.planes):
         for t0 in range(topology.lab.t0_per_plane):
             host = topology.hosts_of(t0)[0].index
@@ -147,8 +147,8 @@ def looks(topology: Topology) -> list[Packet]:
             for usids in (path.usids, path.usids[1:]):
                 number = LOOKS + len(made)
                 frame = _frame(topology, host, plane, addressing.carrier(usids), other, make_ev(plane, 0, 0), number)
-                made.append(Packet(number, host, plane, "a look", frame, 0, ()))
+                made.append(InjectedPacket(number, host, plane, "a look", frame, 0, ()))
     return made
 
 
-PLANS: dict[str, Callable[[Topology, int], list[Packet]]] = {"usid_paths": usid_paths}
+PLANS: dict[str, Callable[[Topology, int], list[InjectedPacket]]] = {"usid_paths": usid_paths}

@@ -46,7 +46,7 @@ class RunOrder(Model):
     report: bool = False
 
 
-class Job(Model):
+class CheckJob(Model):
     """All runs of a check, in order. `edit`: the learner's files."""
 
     edit: list[str]

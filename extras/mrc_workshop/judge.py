@@ -21,7 +21,7 @@ from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology
 from mrc_workshop import confine, drawn, keep
 from mrc_workshop.exercise import FILE, CheckSpec, Exercise, NotGraded, RunSpec, WorkshopError
-from mrc_workshop.job import Document, Job, Run, RunOrder
+from mrc_workshop.job import CheckJob, Document, Run, RunOrder
 from mrc_workshop.kinds import catalogue
 from mrc_workshop.kinds.registry import Finding
 from mrc_workshop.trace import CapturedPacket, CaptureError
@@ -142,7 +142,7 @@ def check(
         return Report(exercise.name, [refused.line])
     with confine.scratch_folders() as scratch:
         scratch.write(sources)
-        job = Job(edit=exercise.content.edit, orders=orders)
+        job = CheckJob(edit=exercise.content.edit, orders=orders)
         plays = any(run.policies for run in exercise.content.runs)
         hidden = [shipped("workshop"), exercise.folder, *hide]
         look = _teller(orders, scratch.out, exercise.content.limits.cpu_s, progress)
@@ -361,7 +361,11 @@ STAGES = {
 
 
 def _judge(
-    exercise: Exercise, sources: dict[str, str], orders: list[RunOrder], outcome: confine.Outcome, out: pathlib.Path
+    exercise: Exercise,
+    sources: dict[str, str],
+    orders: list[RunOrder],
+    outcome: confine.ConfinedOutcome,
+    out: pathlib.Path,
 ) -> Iterator[tuple[CheckLine, float | None]]:
     """Yield each line with the score that it gives."""
     content = exercise.content

@@ -29,7 +29,7 @@ MARKER = ".mrclab-exercise"
 RELATIVE = re.compile(r"\]\((\.\./[^)\s]+)\)")
 
 
-class Standing(Model):
+class ExerciseProgress(Model):
     """A learner's progress with one exercise."""
 
     folder: str = ""
@@ -45,18 +45,18 @@ class Progress:
         self.path = path or _default_path()
         self._standings = self._read()
 
-    def _read(self) -> dict[str, Standing]:
+    def _read(self) -> dict[str, ExerciseProgress]:
         try:
             document = json.loads(self.path.read_text(encoding="utf-8"))
-            return {str(name): Standing.model_validate(each) for name, each in document.items()}
+            return {str(name): ExerciseProgress.model_validate(each) for name, each in document.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, AttributeError, ValidationError) as error:
             raise WorkshopError(f"{self.path}: cannot be read: {str(error).splitlines()[0]}; move it away") from error
 
-    def of(self, name: str) -> Standing:
+    def of(self, name: str) -> ExerciseProgress:
         """Return the learner's standing with an exercise."""
-        return self._standings.get(name, Standing())
+        return self._standings.get(name, ExerciseProgress())
 
     def note(self, name: str, **changes: Any) -> None:
         """Change the record of an exercise, and write it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrc_workshop import exercise
-from mrclab.cli.listed import Available, Kind, Section
+from mrclab.cli.listed import Available, ListedKind, Section
 
 
 def _exercises() -> list[Available]:
@@ -12,4 +12,4 @@ def _exercises() -> list[Available]:
     ]
 
 
-SECTIONS = {Kind.EXERCISES: Section("mrclab workshop start NAME", exercise.known, _exercises)}
+SECTIONS = {ListedKind.EXERCISES: Section("mrclab workshop start NAME", exercise.known, _exercises)}

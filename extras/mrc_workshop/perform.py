@@ -25,7 +25,7 @@ from mrc_topo.base.plain import encode
 from mrc_topo.labfile import LabError, parse_lab
 from mrc_topo.topology import Topology
 from mrc_workshop import inject, limits
-from mrc_workshop.job import FACTS, JOB, Facts, Job, JudgedCheck, RunFacts, RunOrder
+from mrc_workshop.job import FACTS, JOB, CheckJob, Facts, JudgedCheck, RunFacts, RunOrder
 from mrc_workshop.standins import LearnerProcess
 from mrc_workshop.wire import Wire
 from mrclab.lab.faults.ledger import UnsettledError
@@ -56,7 +56,7 @@ def main(scratch: pathlib.Path, isolation: dict[str, bool], wire: Wire | None) -
     Args:
         wire: the connection to the process that runs the learner's classes; None if the labs name none.
     """
-    job = Job.model_validate_json((scratch / JOB).read_text(encoding="utf-8"))
+    job = CheckJob.model_validate_json((scratch / JOB).read_text(encoding="utf-8"))
     learner, out = scratch / LEARNER, scratch / OUT
     problems = _compile(job, learner)
     with contextlib.suppress(OSError):
@@ -91,7 +91,7 @@ def _facts(order: RunOrder, stage: str = "", problem: str = "", **more: Any) -> 
     return RunFacts(name=order.name, seed=order.seed, hidden=order.hidden, stage=stage, problem=shown, **more)
 
 
-def _compile(job: Job, learner: pathlib.Path) -> dict[str | None, str]:
+def _compile(job: CheckJob, learner: pathlib.Path) -> dict[str | None, str]:
     """Compile the programs; return, by name, why one does not compile. Compiled ones are in the cache from then on."""
     problems: dict[str | None, str] = {}
     Fabric("virtual").close()  # builds the core, if it is not there yet

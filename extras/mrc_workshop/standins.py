@@ -92,7 +92,7 @@ class LearnerProcess:
         (number,) = self.ask(["load", kind, path.name, name], where)
         if kind == "localiser":
             return lambda: LocaliserStandIn(self, number, where)
-        kinds: dict[str, Callable[..., Any]] = {"congestion": Window, "ev": Evs, "loss": Detector}
+        kinds: dict[str, Callable[..., Any]] = {"congestion": Window, "ev": EvsStandIn, "loss": Detector}
         make = kinds[kind]
         return lambda *given: make(self, number, where, *given)
 
@@ -184,7 +184,7 @@ class Window(CongestionControl):
         self._call("on_loss", now, size)
 
 
-class Evs(EvSet):
+class EvsStandIn(EvSet):
     """Stands in for the EVs of a queue pair."""
 
     def __init__(  # the base's is not called, because it draws

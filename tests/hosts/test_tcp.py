@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.tcp.channel import HEADER, ChannelError, Connection
+from mrc_host.tcp.channel import HEADER, ChannelError, TcpConnection
 
 WAIT_S = 60
 
@@ -122,7 +122,7 @@ def test_frames_come_out_as_they_went_in(blocks: list[bytes], cuts: list[int]) -
         stream = b"".join(
             HEADER.pack(1, True, index, 7, index * 3000, len(block)) + block for index, block in enumerate(blocks)
         )
-        into, got = Connection(theirs, 0), []
+        into, got = TcpConnection(theirs, 0), []
         while stream:
             cut = cuts.pop() if cuts else len(stream)
             ours.sendall(stream[:cut])
@@ -139,7 +139,7 @@ def test_a_write_beyond_the_region_ends_the_connection() -> None:
         theirs.setblocking(False)
         ours.sendall(HEADER.pack(1, False, 0, 0, 90, 20))
         with pytest.raises(ChannelError, match="20 bytes at 90 are beyond the region of 100"):
-            Connection(theirs, 0).frames(memoryview(bytearray(100)))
+            TcpConnection(theirs, 0).frames(memoryview(bytearray(100)))
         ours.close()
         with pytest.raises(ChannelError, match="closed"):
-            Connection(theirs, 0).frames(memoryview(bytearray(100)))
+            TcpConnection(theirs, 0).frames(memoryview(bytearray(100)))

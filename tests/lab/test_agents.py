@@ -18,7 +18,7 @@ from mrclab.lab import describe
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.processes.exits import ProcessExit, cause
 from mrclab.lab.processes.process import Process
-from mrclab.lab.records.record import LabFolder, Record, State
+from mrclab.lab.records.record import LabFolder, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session import fidelity
 from mrclab.lab.session.fidelity import Fidelity
@@ -109,8 +109,8 @@ def test_a_process_is_there_once_for_each_host_it_carries(tmp_path: pathlib.Path
     run = RunDir("one")
     run.create()
     with subprocess.Popen(["sleep", "100"]) as child:
-        run.write(State("one", first=Process.of("lab", os.getpid())))
-        LabFolder(run.folder.path).write(Record("up", roles={"h0": child.pid, "h2": child.pid}))
+        run.write(LabState("one", first=Process.of("lab", os.getpid())))
+        LabFolder(run.folder.path).write(LabRecord("up", roles={"h0": child.pid, "h2": child.pid}))
         found = [(each.role, each.pid) for each in run.processes()]
         child.kill()
     assert found == [("lab", os.getpid()), ("h0", child.pid), ("h2", child.pid)]

@@ -20,7 +20,7 @@ from mrc_topo.labfile import load_lab
 from mrclab.lab.daemon import Daemon, StartCancelled
 from mrclab.lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
 from mrclab.lab.processes.process import Process, wait_dead
-from mrclab.lab.records.record import LabFolder, Record, State
+from mrclab.lab.records.record import LabFolder, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.base import closing
 from mrclab.lab.session.real import RealSession
@@ -72,11 +72,11 @@ def test_a_death_says_when() -> None:
 @pytest.mark.parametrize("document", [{}, {"role": 1}, [], None, {"role": "a", "how": "b", "at_ns": "x", "at": 0}])
 def test_a_record_of_deaths_is_not_trusted(document: object) -> None:
     with pytest.raises(DecodeError):
-        Record.parse({"deaths": [document]})
+        LabRecord.parse({"deaths": [document]})
 
 
 def test_words_of_a_death_can_be_printed() -> None:
-    (death,) = Record.parse(
+    (death,) = LabRecord.parse(
         {"deaths": [dataclasses.asdict(ProcessExit("h0", "died\x1b[2J" + "x" * WORDS, 1, 2.0))]}
     ).deaths
     assert death == ProcessExit("h0", "died[2J" + "x" * (WORDS - 8), 1, 2.0)
@@ -96,7 +96,7 @@ def test_daemon_exit_is_recorded_only_when_it_was_not_requested(tmp_path: pathli
 def recorded() -> RunDir:
     run = RunDir("tiny")
     run.create()
-    run.write(State("tiny", first=Process.of("lab", os.getpid())))
+    run.write(LabState("tiny", first=Process.of("lab", os.getpid())))
     return run
 
 
@@ -105,7 +105,7 @@ def test_deaths_of_a_lab_that_lives(recorded: RunDir) -> None:
     assert first is not None
     assert recorded.deaths(first) == []
     agent = ProcessExit.now("h1", "was killed by SIGKILL")
-    recorded.folder.write(Record(phase="up", deaths=[agent]))
+    recorded.folder.write(LabRecord(phase="up", deaths=[agent]))
     assert recorded.deaths(first) == [agent]
     # What dies after the lab was told to end is no news.
     recorded.ending_file.touch()
@@ -120,7 +120,7 @@ def test_deaths_of_a_lab_that_is_gone(recorded: RunDir) -> None:
     first = Process.of("lab", child.pid)
     (other,) = recorded.deaths(first)
     assert REMOVED in other.how, "the directory is another lab's"
-    recorded.write(State("tiny", first=first))
+    recorded.write(LabState("tiny", first=first))
     child.kill()
     child.wait()
     assert "without a word" in recorded.deaths(first)[0].how
@@ -134,13 +134,13 @@ def test_a_session_on_a_lab_that_is_gone_says_of_what(recorded: RunDir, tmp_path
     (recorded.path / "tiny.yaml").write_text(pathlib.Path(lab_file(tmp_path, "tiny", **SMALL)).read_text())
     first = recorded.read().first
     assert first is not None
-    state = State("tiny", lab_file=str(recorded.lab_file), first=first)
+    state = LabState("tiny", lab_file=str(recorded.lab_file), first=first)
     recorded.write(state)
     fabric = ProcessExit.now("fabric", "was killed by SIGKILL")
-    recorded.folder.write(Record(phase="ending", deaths=[fabric]))
+    recorded.folder.write(LabRecord(phase="ending", deaths=[fabric]))
     with pytest.raises(RunError, match=r"lab 'tiny' is ending: the fabric's process was killed by SIGKILL \(at "):
         RealSession("tiny")
-    recorded.folder.write(Record(phase="failed", error="no Mininet", deaths=[fabric]))
+    recorded.folder.write(LabRecord(phase="failed", error="no Mininet", deaths=[fabric]))
     with pytest.raises(RunError, match=r"lab 'tiny' is failed: no Mininet$"):
         RealSession("tiny")
     child = subprocess.Popen(["sleep", "100"])

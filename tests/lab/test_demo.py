@@ -22,16 +22,16 @@ from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session import fidelity
 from mrclab.results.check import Check, Verdict
 from mrclab.runs import demo
-from mrclab.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, Machine, lab_at, own_mbps, part
+from mrclab.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, FreeCapacity, lab_at, own_mbps, part
 from mrclab.runs.experiment import Experiment
 from support.lab import users
 
 
 def test_the_rate_follows_what_is_free_within_bounds() -> None:
-    fast = Machine(cores=64, decodings=1e6)
+    fast = FreeCapacity(cores=64, decodings=1e6)
     assert fast.rate_mbps(32) == MOST_MBPS
-    assert Machine(cores=0.01, decodings=1e5).rate_mbps(32) == LEAST_MBPS
-    one, two = Machine(1.5, 500_000), Machine(2.5, 500_000)
+    assert FreeCapacity(cores=0.01, decodings=1e5).rate_mbps(32) == LEAST_MBPS
+    one, two = FreeCapacity(1.5, 500_000), FreeCapacity(2.5, 500_000)
     assert LEAST_MBPS < one.rate_mbps(32) < two.rate_mbps(32) < MOST_MBPS
     assert not one.too_slow(32)
 
@@ -39,7 +39,7 @@ def test_the_rate_follows_what_is_free_within_bounds() -> None:
 def test_a_machine_that_is_far_too_slow_is_shown_simulated_time(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "measure", lambda: Machine(cores=2.0, decodings=25_000))
+    monkeypatch.setattr(demo, "measure", lambda: FreeCapacity(cores=2.0, decodings=25_000))
     said: list[str] = []
     scripted = Scripted(tmp_path, ROCE)
     scripted.say = said.append

@@ -18,7 +18,7 @@ from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError, flapping
 from mrclab.lab.faults.kinds import KINDS
 from mrclab.lab.faults.ledger import KEPT, FaultLedger, LedgerState, MemoryRecord, UnsettledError
-from mrclab.lab.records.record import State
+from mrclab.lab.records.record import LabState
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.real import RunRecord
 from mrclab.runs.experiment import ExperimentStep
@@ -205,7 +205,7 @@ def test_several_processes_change_the_record(tmp_path: pathlib.Path, monkeypatch
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path))
     run = RunDir("shared")
     run.create()
-    run.write(State("shared"))
+    run.write(LabState("shared"))
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=flap_links, args=(number, "shared")) for number in range(3)]
     for worker in workers:

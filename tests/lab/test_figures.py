@@ -28,7 +28,7 @@ from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import measure, workers
 from mrclab.studies.cells.cell import Cell, changed
 from mrclab.studies.cells.measured import ActiveEvs, Goodput, Measured, Rate, Segment
-from mrclab.studies.cells.workers import Answer, CellStore, Task
+from mrclab.studies.cells.workers import CellAnswer, CellStore, CellTask
 from mrclab.studies.figures import catalogue, draw, failures, produce, rates, tables
 from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.model import (
@@ -113,14 +113,14 @@ def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathli
         """A worker's, of which one run is asked."""
 
         def __init__(self) -> None:
-            self.told: list[Answer] = []
+            self.told: list[CellAnswer] = []
 
         def recv(self) -> Cell:
             if self.told:
                 raise EOFError
             return small_cells("quick")[0]
 
-        def send(self, answer: Answer) -> None:
+        def send(self, answer: CellAnswer) -> None:
             self.told.append(answer)
 
     def sleeps(cell: Cell) -> Measured:
@@ -141,7 +141,7 @@ def test_the_page_tells_a_cores_time_not_that_of_a_busy_machine(tmp_path: pathli
 
 def test_a_damaged_result_counts_for_nothing(tmp_path: pathlib.Path) -> None:
     store, result = CellStore(tmp_path), Measured(lost=1, iteration_s=0.5)
-    store.keep(Task("aa", "run", small_cells("quick")[0]), result, 1.0)
+    store.keep(CellTask("aa", "run", small_cells("quick")[0]), result, 1.0)
     kept = store.get("aa")
     assert kept is not None
     assert (kept.run, kept.result) == ("run", result)

@@ -24,7 +24,7 @@ from mrc_topo.labfile import load_lab, parse_lab
 from mrclab.cli.app import app
 from mrclab.lab.describe import FabricPlan, fabric_description
 from mrclab.lab.processes.exits import ProcessExit
-from mrclab.lab.records.record import Record
+from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import Fidelity, judge
 from mrclab.lab.session.load import SwitchLoad, Thread, threads_of
@@ -170,7 +170,7 @@ def test_a_missing_part_is_told_before_anything_starts(
 
 def test_half_of_the_switches_dead_is_one_line() -> None:
     deaths = [ProcessExit.now(f"p0-t0.{index}", "was killed by SIGKILL") for index in range(4)]
-    record = Record(deaths=[ProcessExit.now("h0", "ended"), *deaths], hosts={"h0": 1})
+    record = LabRecord(deaths=[ProcessExit.now("h0", "ended"), *deaths], hosts={"h0": 1})
     state = SimpleNamespace(record=record)
     lab = cast(RunDir, SimpleNamespace(name="tiny", read=lambda: state))
     told = r"^lab 'tiny' is damaged: p0-t0\.0 .*, p0-t0\.1 .*, p0-t0\.2 was .* and 1 more; `mrclab down tiny` first$"

@@ -17,7 +17,7 @@ import pytest
 from mrc_host.ctl_requests import SetDenials
 from mrclab.lab.hosts import inside
 from mrclab.lab.processes.process import Process
-from mrclab.lab.records.record import Record, State
+from mrclab.lab.records.record import LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.real import RealSession
 from mrclab.results.record import RunResult
@@ -93,7 +93,9 @@ def test_root_becomes_the_labs_user_without_a_fork(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(subprocess, "run", lambda words, **options: asked.append({"words": words, **options}))
     monkeypatch.setattr(subprocess, "Popen", lambda words, **options: asked.append({"words": words, **options}))
-    state = State("tiny", first=Process.of("lab", os.getpid()), uid=61100, gid=61101, record=Record(hosts={"h1": 2}))
+    state = LabState(
+        "tiny", first=Process.of("lab", os.getpid()), uid=61100, gid=61101, record=LabRecord(hosts={"h1": 2})
+    )
     inside.run(state, ["true"])
     inside.start(state, ["true"], host="h1")
     for each in asked:
@@ -258,7 +260,7 @@ def test_a_name_in_use(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MRCLAB_RUN", environment["MRCLAB_RUN"])
     run = RunDir("tiny")
     run.create()
-    run.write(State("tiny", first=Process.of("lab", os.getpid())))
+    run.write(LabState("tiny", first=Process.of("lab", os.getpid())))
     assert "lab 'tiny' is in use; `mrclab down tiny` ends it" in mrclab(environment, "up", "tiny", code=2).stderr
 
 
@@ -309,4 +311,4 @@ def test_a_missing_program_that_enters_labs_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     for enter in (inside.run, inside.exec_in_host):
         with pytest.raises(RunError, match="util-linux"):
-            enter(State("tiny"), ["true"], host="h0")
+            enter(LabState("tiny"), ["true"], host="h0")

@@ -16,7 +16,7 @@ from mrc_topo.labfile import load_lab
 from mrclab.lab.hosts import inside, management
 from mrclab.lab.hosts.hostnet import HostNet, HostNetError
 from mrclab.lab.processes.process import Process, wait_dead
-from mrclab.lab.records.record import Record, State
+from mrclab.lab.records.record import LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir
 from support.lab import users
 from support.lab.labs import lab_file
@@ -154,8 +154,8 @@ def test_a_killed_lab_leaves_nothing_of_it(tmp_path: pathlib.Path, monkeypatch: 
 # -- variables of programs -----------------------------------------------------------------------------------------
 
 
-def state_of(pid: int) -> State:
-    return State("tiny", first=Process.of("lab", pid), record=Record(hosts={"h0": 2}))
+def state_of(pid: int) -> LabState:
+    return LabState("tiny", first=Process.of("lab", pid), record=LabRecord(hosts={"h0": 2}))
 
 
 def test_variables_name_the_library_only_where_the_lab_has_it(

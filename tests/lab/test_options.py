@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from mrc_topo.base.errors import UsageError
 from mrclab.cli import app as cli
 from mrclab.cli import errors, logs, progress
-from mrclab.cli.listed import Kind
-from mrclab.cli.logs import Log
+from mrclab.cli.listed import ListedKind
+from mrclab.cli.logs import LogFile
 from mrclab.cli.progress import Verbosity
 from mrclab.cli.quantities import parse_mbps, parse_seconds
 from mrclab.cli.run import lasting
 from mrclab.cli.settings import parse_setting
 from mrclab.lab.faults.action import FailureError
-from mrclab.lab.records.record import GrowingFile, Record, State
+from mrclab.lab.records.record import GrowingFile, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.runs import compare
 from mrclab.runs.experiment import ExperimentError, load_experiment
@@ -187,7 +187,7 @@ def test_everything_that_can_be_listed(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     monkeypatch.setenv("COLUMNS", "200")
     found = json.loads(mrclab("list", "--json").stdout)
-    assert list(found) == [each.value for each in Kind]
+    assert list(found) == [each.value for each in ListedKind]
     assert found.pop("running") == []
     assert all(rows and all(row["name"] and row["title"] for row in rows) for rows in found.values())
     text = mrclab("list").stdout
@@ -211,8 +211,8 @@ def lab(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
     run = RunDir("tiny")
     run.create()
-    run.write(State("tiny", transport="mrc", links="memory", switch="p4lite", compiler="p4lite"))
-    run.folder.write(Record(phase="up", roles={"labd": 1, "fabric": 2, "h0": 3, "h1": 3, "h2": 4}))
+    run.write(LabState("tiny", transport="mrc", links="memory", switch="p4lite", compiler="p4lite"))
+    run.folder.write(LabRecord(phase="up", roles={"labd": 1, "fabric": 2, "h0": 3, "h1": 3, "h2": 4}))
     run.log_file.write_text("started\n", encoding="utf-8")
     for role, text in (("fabric", ""), ("h0", "one\ntwo\x1b[31m\n"), ("h2", "three\n")):
         run.folder.log(role).write_text(text, encoding="utf-8")
@@ -243,7 +243,7 @@ def test_a_link_in_a_lab_is_no_log(lab: RunDir, tmp_path: pathlib.Path) -> None:
 
 
 def test_only_logs_that_exist_are_chosen(lab: RunDir) -> None:
-    found = [Log(("h0",), lab.log_file)]
+    found = [LogFile(("h0",), lab.log_file)]
     assert logs.chosen(found, None) == found
     with pytest.raises(RunError, match="no process 'h1' has a log"):
         logs.chosen(found, "h1")

@@ -18,7 +18,7 @@ from mrclab.lab.processes import process
 from mrclab.lab.processes.exits import StoppedProcess
 from mrclab.lab.processes.process import Process, ProgressTimeout
 from mrclab.lab.records import rundir
-from mrclab.lab.records.record import LabFolder, Record
+from mrclab.lab.records.record import LabFolder, LabRecord
 from mrclab.lab.records.rundir import LabDied, RunError
 from mrclab.lab.switches import bmv2
 from mrclab.lab.switches.bmv2 import Bmv2Switches
@@ -65,7 +65,7 @@ class Slow:
     def read(self) -> Any:
         return SimpleNamespace(
             first=Process.of("lab", os.getpid()),
-            record=Record(self.phase, roles=self.roles),
+            record=LabRecord(self.phase, roles=self.roles),
             ending=False,
             machines={},
         )

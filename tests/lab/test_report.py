@@ -23,7 +23,7 @@ from mrc_topo import draw
 from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
 from mrclab.results import analysis, charts, curves, moments, performance, report, summary
-from mrclab.results.charts import Curve, Mark, Plot
+from mrclab.results.charts import ActionMark, Curve, Plot
 from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult, fidelity_of
@@ -104,7 +104,7 @@ def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[st
     texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
     x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
     lines = [Curve(name, x, y, *curves.series(number)) for number, name in enumerate(texts)]
-    made = charts.chart(Plot("c", "title", lines, "Mb/s"), 10.0, [Mark(at, texts[0], True) for at in times], True)
+    made = charts.chart(Plot("c", "title", lines, "Mb/s"), 10.0, [ActionMark(at, texts[0], True) for at in times], True)
     root = ET.fromstring(made.replace(" hidden>", ' hidden="">'))
     paths = [each for each in root.iter("path") if each.get("class") == "curve"]
     assert [each.findtext("title") for each in paths] == texts
@@ -119,7 +119,7 @@ def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[st
 
 def test_marks_too_close_to_the_last_number_have_a_hidden_one_and_all_are_explained() -> None:
     curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
-    marks = [Mark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
+    marks = [ActionMark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
     made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
     found = re.findall(r'class="tag fails( hidden)?"[^>]*><title>([^<]*)</title><circle [^>]*><text>(\d)<', made)
     assert found == [("", "1.00 s: m1.0", "1"), (" hidden", "1.01 s: m1.01", "2"), ("", "5.00 s: m5.0", "3")]
@@ -128,7 +128,7 @@ def test_marks_too_close_to_the_last_number_have_a_hidden_one_and_all_are_explai
 
 
 def test_numbers_of_marks_are_above_the_curves() -> None:
-    made = charts.chart(Plot("c", "t", [], "u"), 10.0, [Mark(1.0, "m", True)], True)
+    made = charts.chart(Plot("c", "t", [], "u"), 10.0, [ActionMark(1.0, "m", True)], True)
     down, radius = re.findall(r'translate\([\d.]+ ([\d.]+)\)"><title>.*?<circle r="([\d.]+)"', made)[0]
     assert float(down) - float(radius) >= 0
     assert float(down) + float(radius) <= charts.TOP

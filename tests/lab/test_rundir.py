@@ -13,7 +13,7 @@ import pytest
 
 from mrclab.lab import lifecycle
 from mrclab.lab.processes.process import Process
-from mrclab.lab.records.record import LabFolder, Record, State, last_line, read_untrusted
+from mrclab.lab.records.record import LabFolder, LabRecord, LabState, last_line, read_untrusted
 from mrclab.lab.records.rundir import RunDir, RunError, all_runs, base, locked
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
@@ -38,7 +38,7 @@ def sleeper(*, stubborn: bool = False) -> subprocess.Popen[bytes]:
 def made(name: str, **fields: object) -> RunDir:
     run = RunDir(name)
     run.create()
-    run.write(State(name, **fields))  # type: ignore[arg-type]
+    run.write(LabState(name, **fields))  # type: ignore[arg-type]
     return run
 
 
@@ -46,7 +46,7 @@ def test_state_survives_a_round_trip_and_names_are_checked() -> None:
     run = made("one", lab_file="x.yaml", first=Process("lab", 1, 2))
     with run.change() as state:
         state.denied = ["h0:0"]
-    assert run.read() == State("one", "x.yaml", first=Process("lab", 1, 2), denied=["h0:0"])
+    assert run.read() == LabState("one", "x.yaml", first=Process("lab", 1, 2), denied=["h0:0"])
     for path in (run.path, run.folder.path, base()):
         assert (path.stat().st_mode & 0o777) == 0o700
     with pytest.raises(RunError, match="in use"):
@@ -59,7 +59,7 @@ def test_state_survives_a_round_trip_and_names_are_checked() -> None:
 
 def test_what_the_lab_says_of_itself_is_part_of_its_state() -> None:
     run = made("one")
-    run.folder.write(Record("up", "", {"labd": 2, "h0": 7}, fabric={"p0-t0.0": [3]}, hosts={"h0": 5}))
+    run.folder.write(LabRecord("up", "", {"labd": 2, "h0": 7}, fabric={"p0-t0.0": [3]}, hosts={"h0": 5}))
     state = run.read()
     assert (state.record.phase, state.record.roles) == ("up", {"labd": 2, "h0": 7})
     assert run.folder.fabric(state.record) == {f"unix:{run.path}/lab/p0-t0.0.sock": [3]}

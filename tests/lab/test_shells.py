@@ -15,7 +15,7 @@ from mrclab.cli import common
 from mrclab.cli.app import app
 from mrclab.cli.run import experiment_of
 from mrclab.lab.records import shells
-from mrclab.lab.records.record import State
+from mrclab.lab.records.record import LabState
 from mrclab.lab.records.rundir import RunDir, RunError, base
 from mrclab.runs.experiment import Experiment
 from p4lite.folders import make_private
@@ -33,7 +33,7 @@ def up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     def make(name: str, shell: list[str]) -> None:
         run = RunDir(name)
         run.path.mkdir(mode=0o700)
-        run.write(State(name, shell=shell, lab_file=str(run.lab_file)))
+        run.write(LabState(name, shell=shell, lab_file=str(run.lab_file)))
 
     assert base().is_dir()
     return make

@@ -35,7 +35,7 @@ from mrclab.runs.experiment import Experiment, Workload
 from mrclab.runs.origin import complete
 from mrclab.web.hub import Hub
 from mrclab.web.replay import Recorded, Replay
-from mrclab.web.state import State
+from mrclab.web.state import ViewState
 from support.lab.labs import lab_file, session, switches
 from support.lab.surfaces import COUNTERS, Page, Raw, boxes, host_counter, sums
 
@@ -101,7 +101,7 @@ class Shown:
     page: Page
     events: str
     events_json: list[dict[str, Any]]
-    live: State
+    live: ViewState
     topology: Topology
     sweep: dict[str, str]
     sweep_page: Page

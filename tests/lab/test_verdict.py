@@ -118,7 +118,10 @@ def test_check_of_step_times_passes_up_to_its_bound(
     monkeypatch: pytest.MonkeyPatch, bounds: dict[str, float], passed: bool, expected: str
 ) -> None:
     """Two steps, of 100 and 200 ms: the longest is compared."""
-    taken = [steps.Step(0, 0, SECOND // 10, False), steps.Step(1, SECOND // 10, SECOND * 3 // 10, False)]
+    taken = [
+        steps.TrainingStep(0, 0, SECOND // 10, False),
+        steps.TrainingStep(1, SECOND // 10, SECOND * 3 // 10, False),
+    ]
     monkeypatch.setattr(steps, "steps_of", lambda result: taken)
     found = check("max of all steps", steps=[{"of": "max", **bounds}])
     assert (found.passed, found.timed, found.expected, found.measured) == (passed, True, expected, "200.0 ms (2 steps)")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mrc_topo.base.plain import encode
 from mrc_topo.base.rpc import RefusedError
 from mrc_topo.labfile import load_lab
-from mrclab.lab.records.record import Record
+from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.fabricset import FabricSet
 from mrclab.lab.session.wired import WiredFabric
@@ -32,7 +32,7 @@ class House:
 
     def __init__(self) -> None:
         self.topology = TOPOLOGY
-        self.record = Record()
+        self.record = LabRecord()
         self.process = "running"
         self.filled = True
         self.died = ""

@@ -24,7 +24,7 @@ from mrclab.lab.machines.coordinator import (
 )
 from mrclab.lab.machines.sources import version
 from mrclab.lab.machines.stream import GREETING, HEAD, MESSAGE
-from mrclab.lab.records.record import Record
+from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import ClockFidelity
 
@@ -101,7 +101,7 @@ def test_a_record_that_is_none_loses_the_machine(
 ) -> None:
     post = posts(speaking(tmp_path, {"said": "record", "record": record, "alive": True}))
     assert "a message of it cannot be understood" in lost(post)
-    assert post.record == Record()
+    assert post.record == LabRecord()
 
 
 def test_a_refusal_is_the_answer(posts: Callable[[list[str]], RemoteMachine], tmp_path: pathlib.Path) -> None:
@@ -114,7 +114,7 @@ def test_a_refusal_is_the_answer(posts: Callable[[list[str]], RemoteMachine], tm
 def test_who_is_told_to_end_waits_no_longer(posts: Callable[[list[str]], RemoteMachine]) -> None:
     over = threading.Event()
     threading.Timer(0.1, over.set).start()
-    with pytest.raises(coordinator.StartCancelled):
+    with pytest.raises(coordinator.BringUpCancelled):
         posts(["sleep", "60"]).answer("here", WAIT_S, over.is_set)
 
 
@@ -162,7 +162,7 @@ def test_a_crowded_machine_is_given_more_time(
     post = posts(["sleep", "60"])
     over = threading.Event()
     threading.Timer(0.6, over.set).start()
-    with pytest.raises(coordinator.StartCancelled):
+    with pytest.raises(coordinator.BringUpCancelled):
         post.answer("here", 0.1, over.is_set)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     with pytest.raises(MachineError, match="does not answer within 0 s"):

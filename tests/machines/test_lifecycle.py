@@ -14,7 +14,7 @@ from mrclab.lab import lifecycle
 from mrclab.lab.hosts import inside
 from mrclab.lab.machines import lifecycle as machines
 from mrclab.lab.machines.coordinator import MACHINES
-from mrclab.lab.records.record import State
+from mrclab.lab.records.record import LabState
 from mrclab.lab.records.rundir import RunDir, RunError, all_parts, all_runs
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.virtual import VirtualSession
@@ -79,12 +79,12 @@ def test_in_simulated_time_all_is_one_process(tmp_path: pathlib.Path) -> None:
 
 
 def test_who_enters_a_host_is_told_where_it_is() -> None:
-    state = State("two", machines={"m1": ["h0"], "m2": ["h1"]})
+    state = LabState("two", machines={"m1": ["h0"], "m2": ["h1"]})
     with pytest.raises(RunError, match=r"host h1 is on machine m2: .*MRCLAB_PART=m2"):
         inside.check_here(state, "h1")
     with pytest.raises(RunError, match=r"lab 'two' is on several machines: .*MRCLAB_PART=MACHINE"):
         inside.check_here(state)
-    inside.check_here(State("two"), "h1")
+    inside.check_here(LabState("two"), "h1")
 
 
 def test_frames_that_travel_in_pieces_are_told_with_both_remedies(tmp_path: pathlib.Path) -> None:
@@ -104,7 +104,7 @@ def test_parts_are_no_labs_of_this_machines_commands(tmp_path: pathlib.Path) -> 
         each.mkdir(mode=0o700)
     part = RunDir("two", folder)
     part.create()
-    part.write(State("two"))
+    part.write(LabState("two"))
     assert not all_runs()
     assert [each.path for each in all_parts()] == [part.path]
     assert list(lifecycle.cleanup()) == ["two (machine m1)"]

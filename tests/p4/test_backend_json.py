@@ -10,7 +10,7 @@ import pytest
 from p4lite.compiler import backend, frontend
 from p4lite.compiler.backend.actions import linearise
 from p4lite.compiler.diagnostics import Unsupported
-from p4lite.compiler.midend.lir import Assign, Block, Branch, Const, End, Field, Jump, Op
+from p4lite.compiler.midend.lir import BasicBlock, Branch, Const, End, Field, Jump, LoweredAssign, Op
 from p4lite.switch.errors import ProgramError
 from support.p4.cases import INPUT, compile_text, run_on, source, switch
 from support.p4.oracle import Switch
@@ -169,8 +169,8 @@ def test_statements_between_tables_share_an_action() -> None:
 X = Field("h", "a", 8)
 
 
-def block(value: int) -> Block:
-    return Block([Assign(X, Const(value, 8))])
+def block(value: int) -> BasicBlock:
+    return BasicBlock([LoweredAssign(X, Const(value, 8))])
 
 
 def test_linearise_diamond_and_loop() -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from p4lite.compiler.midend import calls
 from p4lite.compiler.midend.places import Places
-from p4lite.interpreter.core import Core
-from p4lite.interpreter.meters import GREEN, Meter
-from p4lite.interpreter.state import State
-from p4lite.interpreter.tables import Tables
-from p4lite.interpreter.v1model import V1Model
+from p4lite.interpreter.core import InterpreterCore
+from p4lite.interpreter.meters import GREEN, MeterCell
+from p4lite.interpreter.state import InterpreterState
+from p4lite.interpreter.tables import InterpreterTables
+from p4lite.interpreter.v1model import V1ModelSwitch
 from p4lite.switch.fabric.values import Replica
 from p4lite.switch.program.entry import ActionCall, EntryAction
-from p4lite.switch.program.facts import Table
+from p4lite.switch.program.facts import TableFacts
 from support.p4.differential import Outcome, compact, judge, kept, main, run_seed
 from support.p4.random_program import random_program
 from support.p4.random_tree import Tree, nodes
@@ -54,24 +54,26 @@ def test_a_wrong_compiler_is_found_and_its_program_reduced(monkeypatch: pytest.M
     assert judge(kept(ALIAS)).outcome is Outcome.DIFFERENT
 
 
-RESOLVE = Tables.resolve
+RESOLVE = InterpreterTables.resolve
 
 
-def _first_member(tables: Tables, table: Table, action: EntryAction | None, choose: int | None) -> ActionCall | None:
+def _first_member(
+    tables: InterpreterTables, table: TableFacts, action: EntryAction | None, choose: int | None
+) -> ActionCall | None:
     return RESOLVE(tables, table, action, 0)
 
 
 FAULTS: tuple[tuple[str, str, type, str, Callable[..., object]], ...] = (
     ("copy of a varbit", "parser_and_tables", Places, "_copy_varbit", lambda *args: None),
-    ("value set", "parser_and_tables", State, "value_set_iter", lambda *args: iter(())),
-    ("checksums", "parser_and_tables", V1Model, "_applies", lambda *args, **kwargs: False),
-    ("meter", "parser_and_tables", Meter, "execute", lambda *args: GREEN),
-    ("member of a group", "parser_and_tables", Tables, "resolve", _first_member),
-    ("multicast group", "copies", Core, "group", lambda *args: (Replica(3, 1),)),
-    ("what a copy keeps", "copies", V1Model, "_keep", lambda *args: None),
-    ("recirculation", "copies", V1Model, "_again", lambda *args: None),
-    ("clone of ingress", "copies", V1Model, "_clone_at_ingress", lambda *args: None),
-    ("clone of egress", "copies", V1Model, "_clone_at_egress", lambda *args: None),
+    ("value set", "parser_and_tables", InterpreterState, "value_set_iter", lambda *args: iter(())),
+    ("checksums", "parser_and_tables", V1ModelSwitch, "_applies", lambda *args, **kwargs: False),
+    ("meter", "parser_and_tables", MeterCell, "execute", lambda *args: GREEN),
+    ("member of a group", "parser_and_tables", InterpreterTables, "resolve", _first_member),
+    ("multicast group", "copies", InterpreterCore, "group", lambda *args: (Replica(3, 1),)),
+    ("what a copy keeps", "copies", V1ModelSwitch, "_keep", lambda *args: None),
+    ("recirculation", "copies", V1ModelSwitch, "_again", lambda *args: None),
+    ("clone of ingress", "copies", V1ModelSwitch, "_clone_at_ingress", lambda *args: None),
+    ("clone of egress", "copies", V1ModelSwitch, "_clone_at_egress", lambda *args: None),
 )
 """Each plants a fault: its name, the kept program that shows it, the class and its method, and what replaces that."""
 

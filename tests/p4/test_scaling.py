@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from p4lite import compiler
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 
 HEAD = """
 #include <core.p4>
@@ -115,7 +115,7 @@ MANY = 600
 COUNTED = re.compile(r"p4lite|pcpp|lark")
 
 
-def work(source: str) -> tuple[int, Program]:
+def work(source: str) -> tuple[int, LoadedProgram]:
     """Lines run from the source to the C."""
     count = 0
     counted: dict[str, bool] = {}

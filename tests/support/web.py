@@ -11,11 +11,11 @@ from typing import Any
 
 from mrclab.runs.experiment import Experiment
 from mrclab.web import metrics
-from mrclab.web.hub import Answer, Hub
+from mrclab.web.hub import CommandAnswer, Hub
 from mrclab.web.serve import Serving, serving
 from mrclab.web.server import Server
 from mrclab.web.simulation import SimulationView
-from mrclab.web.state import State
+from mrclab.web.state import ViewState
 
 WAIT_S = 60.0
 LINK = "p0-t0.0--p0-t1.0"
@@ -65,11 +65,11 @@ class Watching:
         if self._over.is_set():
             raise Stopped
 
-    def ask(self, name: str, /, **arguments: Any) -> Answer:
+    def ask(self, name: str, /, **arguments: Any) -> CommandAnswer:
         """Return a command's answer."""
         return self.hub.submit(name, arguments).result(WAIT_S)
 
-    def until(self, what: Callable[[State], Any], wait_s: float = WAIT_S) -> State:
+    def until(self, what: Callable[[ViewState], Any], wait_s: float = WAIT_S) -> ViewState:
         """Return the first state of which something is true."""
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline and self.error is None:

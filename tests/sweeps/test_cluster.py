@@ -314,7 +314,7 @@ def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
     with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
         patch.setattr(measure, "perform_elsewhere", kill_me)
         ((run, answer),) = work.carry_out(kept_in, work.on_dask(client))
-    assert (answer.status, answer.failure) == (measure.Status.DIED, "each worker died that took it")
+    assert (answer.status, answer.failure) == (measure.RunStatus.DIED, "each worker died that took it")
     assert "KilledWorker" in (tmp_path / store.LOGS / f"{run.digest}.log").read_text() or answer
     assert work.carry_out(kept_in, work.here) == []
     kept_in.close()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mrclab.cli import sweep as command
 from mrclab.studies.sweeps import curves, page, plan, store
 from mrclab.studies.sweeps.differences import FILE, PairedDifference, differences
-from mrclab.studies.sweeps.measure import Answer, Row, Status
+from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
 from mrclab.studies.sweeps.spec import parse_sweep
 from sweeps.test_files import BASE
@@ -33,10 +33,10 @@ def made(more: str) -> SweepPlan:
 def rows_of(found: SweepPlan, values: Mapping[int, float | None]) -> list[Row]:
     """Return the rows of a sweep whose goodput is given for some of its runs, by their place."""
 
-    def answer(run: SweepRun) -> Answer:
+    def answer(run: SweepRun) -> RunAnswer:
         value = values[run.index]
         row: Row = {} if value is None else {"goodput_bps": value}
-        return Answer(Status.GOOD, "", [row], 1.0)
+        return RunAnswer(RunStatus.GOOD, "", [row], 1.0)
 
     return list(store.rows(found, [(run, answer(run)) for run in found.runs if run.index in values]))
 

@@ -19,7 +19,7 @@ from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import store as keeping
 from mrclab.studies.cells.tables import has_parquet
 from mrclab.studies.sweeps import measure, page, plan, store, work
-from mrclab.studies.sweeps.measure import Answer, Row, Status, Task
+from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus, RunTask
 from mrclab.studies.sweeps.spec import load_sweep, parse_sweep
 
 DATED = {"sweep.json", store.CSV, page.PAGE}
@@ -75,17 +75,17 @@ def undisturbed(pinned: plan.SweepPlan, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-def invented(task: Task) -> Answer:
+def invented(task: RunTask) -> RunAnswer:
     """Return what a run leaves, of which nothing was run."""
     number = int(task.digest[:4], 16)
     rows: list[Row] = [{**dict.fromkeys(measure.EXPERIMENT), "goodput_bps": float(number), "jain": 0.5}]
-    return Answer(Status.GOOD, "", rows, 0.1, "")
+    return RunAnswer(RunStatus.GOOD, "", rows, 0.1, "")
 
 
 def without_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
 
-    def perform(task: Task) -> Answer:
+    def perform(task: RunTask) -> RunAnswer:
         done.append(task.digest)
         return invented(task)
 
@@ -161,9 +161,9 @@ def test_a_policys_mistake_is_an_error_of_its_run_alone(tmp_path: pathlib.Path, 
 
 
 def test_workers_elsewhere_get_and_give_plain_data(pinned: plan.SweepPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Task] = []
+    seen: list[RunTask] = []
 
-    def perform(task: Task) -> Answer:
+    def perform(task: RunTask) -> RunAnswer:
         seen.append(task)
         return invented(task)
 
@@ -171,7 +171,7 @@ def test_workers_elsewhere_get_and_give_plain_data(pinned: plan.SweepPlan, monke
     task = pinned.task(pinned.runs[0])
     told = json.loads(json.dumps(measure.run_in_worker(json.loads(json.dumps(encode(task))))))
     assert seen == [task]
-    assert decode(Answer, told, lenient=True) == invented(task)
+    assert decode(RunAnswer, told, lenient=True) == invented(task)
 
 
 class Cut(Exception):
@@ -284,7 +284,7 @@ def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.SweepPlan, tmp_path
     with pytest.raises(ExperimentError, match="made by other sources of mrclab"):
         store.SweepStore(tmp_path, other)
     answer = measure.perform(other.task(other.runs[0]))
-    assert answer.status is Status.STRANGER
+    assert answer.status is RunStatus.STRANGER
     with pytest.raises(work.SweepCut, match="a worker cannot take part: it has other sources"):
         carry_out(other, tmp_path / "elsewhere")
 

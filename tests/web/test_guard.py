@@ -15,7 +15,7 @@ import pytest
 
 from mrclab.lab.records.rundir import RunError
 from mrclab.web.guard import BODY_BYTES
-from mrclab.web.hub import Answer, Hub
+from mrclab.web.hub import CommandAnswer, Hub
 from mrclab.web.serve import Serving, bind, is_loopback, names, serving
 from mrclab.web.server import STREAMS, Server
 
@@ -31,7 +31,7 @@ def served() -> Iterator[tuple[Hub, Serving]]:
         while not done.is_set():
             hub.wait(0.05)
             while (command := hub.next_command()) is not None:
-                command.done.set_result(Answer(f"{command.name} {json.dumps(command.arguments)}"))
+                command.done.set_result(CommandAnswer(f"{command.name} {json.dumps(command.arguments)}"))
 
     thread = threading.Thread(target=obey)
     thread.start()

@@ -16,7 +16,7 @@ from prometheus_client import parser
 from mrc_topo.labfile import load_lab
 from mrclab.web import metrics
 from mrclab.web.metrics import FAMILIES, Family
-from mrclab.web.state import Layout, State, layout_of
+from mrclab.web.state import Layout, ViewState, layout_of
 from support.web import LINK, simulating
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -25,7 +25,7 @@ TOPOLOGY = load_lab("tiny")
 LAYOUT = layout_of(TOPOLOGY, "lab", clock="real", transport="mrc", began_ns=0, can=[])
 
 
-def state_of(layout: Layout, planes: int) -> State:
+def state_of(layout: Layout, planes: int) -> ViewState:
     """Return a state in which everything that a state can say is said."""
     host = {
         "alive": True, "ports_up": 2, "delivered_bytes": 1000, "goodput_bps": 8000, "tx_bytes": [10, 20],
@@ -50,7 +50,7 @@ def state_of(layout: Layout, planes: int) -> State:
         "goodput_bps": 32_000, "broken": [broken], "denied": ["a"], "found": {"h1:0": "dead"}, "captures": [],
         "job": job, "fidelity": {"valid": True}, "log_end": 5, "commands": 2,
     }  # fmt: skip
-    return cast(State, copy.deepcopy(made))
+    return cast(ViewState, copy.deepcopy(made))
 
 
 STATE = state_of(LAYOUT, TOPOLOGY.lab.planes)

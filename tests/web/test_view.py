@@ -18,13 +18,13 @@ from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.web.hub import CommandError, Hub
 from mrclab.web.replay import Recorded, Replay
 from mrclab.web.sampler import Sampler
-from mrclab.web.state import State
+from mrclab.web.state import ViewState
 from mrclab.web.view import SampleRhythm, View
 from p4lite.switch.fabric.values import SwitchState
 from support.web import LINK, SHORT, Watching, simulating, watching
 
 
-def link(view: Watching, state: State, name: str) -> dict[str, object]:
+def link(view: Watching, state: ViewState, name: str) -> dict[str, object]:
     assert view.hub.layout is not None
     places = [each["name"] for each in view.hub.layout["links"]]
     return dict(state["links"][places.index(name)])

@@ -101,7 +101,7 @@ class _Verbs(Mapping[str, Any]):
         return name in VERBS or name in HIDDEN
 
 
-class Command(TyperGroup):
+class VerbGroup(TyperGroup):
     """The group of all verbs; its own help imports none of them."""
 
     def __init__(self, **settings: Any) -> None:
@@ -138,7 +138,7 @@ class Command(TyperGroup):
 
 app = typer.Typer(
     name="mrclab",
-    cls=Command,
+    cls=VerbGroup,
     help="Run MRC fabrics of P4 switches and endpoints, inject failures, and watch them recover.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

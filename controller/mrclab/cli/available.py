@@ -7,7 +7,7 @@ import pathlib
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrclab.cli.extras import contributions
-from mrclab.cli.listed import Available, Kind, Section
+from mrclab.cli.listed import Available, ListedKind, Section
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.experiment import known_experiments, load_experiment
 from mrclab.studies.figures.catalogue import FIGURES
@@ -55,13 +55,13 @@ def _figures() -> list[Available]:
     return [Available(each.name, each.title, {}) for each in FIGURES.values()]
 
 
-SECTIONS: dict[Kind, Section] = {
-    Kind.LABS: Section("mrclab up NAME", builtin_labs, _labs),
-    Kind.EXPERIMENTS: Section("mrclab run NAME", known_experiments, _experiments),
-    Kind.COMPARISONS: Section("mrclab compare NAME", known_comparisons, _comparisons),
-    Kind.SWEEPS: Section("mrclab sweep NAME", known_sweeps, _sweeps),
-    Kind.WORKLOADS: Section("mrclab run NAME --lab LAB", lambda: sorted(WORKLOADS), _workloads),
-    Kind.FIGURES: Section("mrclab figures NAME", lambda: FIGURES, _figures),
+SECTIONS: dict[ListedKind, Section] = {
+    ListedKind.LABS: Section("mrclab up NAME", builtin_labs, _labs),
+    ListedKind.EXPERIMENTS: Section("mrclab run NAME", known_experiments, _experiments),
+    ListedKind.COMPARISONS: Section("mrclab compare NAME", known_comparisons, _comparisons),
+    ListedKind.SWEEPS: Section("mrclab sweep NAME", known_sweeps, _sweeps),
+    ListedKind.WORKLOADS: Section("mrclab run NAME --lab LAB", lambda: sorted(WORKLOADS), _workloads),
+    ListedKind.FIGURES: Section("mrclab figures NAME", lambda: FIGURES, _figures),
 }
 for _sections in contributions("mrclab.lists").values():
     SECTIONS |= _sections

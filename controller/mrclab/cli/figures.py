@@ -15,9 +15,9 @@ from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells.workers import Progress
+from mrclab.studies.cells.workers import CellProgress
 from mrclab.studies.figures import catalogue, produce
-from mrclab.studies.figures.model import JudgedFigure, Status
+from mrclab.studies.figures.model import FigureStatus, JudgedFigure
 from mrclab.studies.figures.produce import Plan
 
 
@@ -60,16 +60,16 @@ def verb(
         error.print(f"{len(chosen)} figures on {count} cores, about {_duration(about)} from the beginning", style="dim")
         with steps(lines=True) as tell:
 
-            def show(progress: Progress) -> None:
+            def show(progress: CellProgress) -> None:
                 left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
                 text = f"{progress.done} of {progress.total} runs{left}; {progress.text}"
                 tell(text)
 
             page, done = produce.produce(chosen, plan, output, count, show)
     _show(done, page)
-    if any(each.status is Status.NOT_REPRODUCED for each in done):
+    if any(each.status is FigureStatus.NOT_REPRODUCED for each in done):
         raise SystemExit(1)
-    if any(each.status is Status.COULD_NOT_RUN for each in done):
+    if any(each.status is FigureStatus.COULD_NOT_RUN for each in done):
         raise SystemExit(3)
 
 
@@ -100,10 +100,10 @@ def _show(done: list[JudgedFigure], page: pathlib.Path) -> None:
     table = Table()
     for column in ("figure", "what", "result", "holds for"):
         table.add_column(column)
-    colours = {Status.REPRODUCED: "green", Status.NOT_REPRODUCED: "red"}
+    colours = {FigureStatus.REPRODUCED: "green", FigureStatus.NOT_REPRODUCED: "red"}
     for each in done:
         colour = colours.get(each.status, "yellow")
-        reason = f" {each.reason}" if each.status is Status.DIFFERS else ""
+        reason = f" {each.reason}" if each.status is FigureStatus.DIFFERS else ""
         table.add_row(
             each.figure.name, each.figure.title, Text.assemble((str(each.status), colour), reason), _held(each)
         )

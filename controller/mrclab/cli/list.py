@@ -10,34 +10,36 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mrclab.cli.listed import Kind
+from mrclab.cli.listed import ListedKind
 from mrclab.lab import lifecycle
 from mrclab.lab.lifecycle import LabRow
 from mrclab.results.terminal import Terminal
 
 
 def verb(
-    kinds: Annotated[list[Kind] | None, typer.Argument(help="what to list (default: all)", show_default=False)] = None,
+    kinds: Annotated[
+        list[ListedKind] | None, typer.Argument(help="what to list (default: all)", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List your running labs, and the labs, experiments, workloads and exercises that come with mrclab."""
-    wanted = kinds or list(Kind)
+    wanted = kinds or list(ListedKind)
     if as_json:
         typer.echo(json.dumps({kind.value: _document(kind) for kind in wanted}, indent=1))
         return
     console = Terminal()
-    if Kind.RUNNING in wanted:
+    if ListedKind.RUNNING in wanted:
         _show_running(console, lifecycle.listing())
     if not kinds:
         _show_names(console)
         return
     for kind in kinds:
-        if kind is not Kind.RUNNING:
+        if kind is not ListedKind.RUNNING:
             _show(console, kind)
 
 
-def _document(kind: Kind) -> Sequence[Any]:
-    if kind is Kind.RUNNING:
+def _document(kind: ListedKind) -> Sequence[Any]:
+    if kind is ListedKind.RUNNING:
         return lifecycle.listing()
     from mrclab.cli.available import SECTIONS
 
@@ -72,7 +74,7 @@ def _show_names(console: Terminal) -> None:
     console.print(table)
 
 
-def _show(console: Terminal, kind: Kind) -> None:
+def _show(console: Terminal, kind: ListedKind) -> None:
     from mrclab.cli.available import SECTIONS
 
     section = SECTIONS.get(kind)

@@ -25,7 +25,7 @@ LONGEST = 1 << 24
 
 
 @dataclass(frozen=True)
-class Log:
+class LogFile:
     """A file of log lines and the processes that write to it: hosts that share a process share its log."""
 
     roles: tuple[str, ...]
@@ -37,17 +37,17 @@ class Log:
         return self.roles[0] if len(self.roles) == 1 else f"{self.roles[0]}..{self.roles[-1]}"
 
 
-def logs_of(run: RunDir) -> list[Log]:
+def logs_of(run: RunDir) -> list[LogFile]:
     """Return the logs of a lab: that of its first process, then those of its record."""
     record = run.read().record
     roles: dict[int, list[str]] = {}
     for role, pid in record.roles.items():
         roles.setdefault(pid, []).append(role)
-    found = [Log((DAEMON,), run.log_file)]
+    found = [LogFile((DAEMON,), run.log_file)]
     for shared in roles.values():
         path = next((run.folder.log(role) for role in shared if run.folder.log(role).exists()), None)
         if path is not None:
-            found.append(Log(tuple(shared), path))
+            found.append(LogFile(tuple(shared), path))
     return found
 
 
@@ -108,7 +108,7 @@ def verb(
             _print(log, line, width, len(tails))
 
 
-def chosen(logs: list[Log], process: str | None) -> list[Log]:
+def chosen(logs: list[LogFile], process: str | None) -> list[LogFile]:
     """Return the logs of a process, or all.
 
     Raises:
@@ -121,11 +121,11 @@ def chosen(logs: list[Log], process: str | None) -> list[Log]:
     return found
 
 
-def _print(log: Log, line: str, width: int, count: int) -> None:
+def _print(log: LogFile, line: str, width: int, count: int) -> None:
     typer.echo(line if count == 1 else f"{log.title:<{width}} | {line}")
 
 
-def _new_lines(run: RunDir, process: str | None, tails: dict[Log, LogTail]) -> Iterator[tuple[Log, str]]:
+def _new_lines(run: RunDir, process: str | None, tails: dict[LogFile, LogTail]) -> Iterator[tuple[LogFile, str]]:
     """Yield lines as they are written, until the lab has ended; logs that appear meanwhile join `tails`."""
     while True:
         ended = not run.exists() or run.is_dead()

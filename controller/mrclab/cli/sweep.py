@@ -23,7 +23,7 @@ from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells.store import Store
+from mrclab.studies.cells.store import DocumentStore
 from mrclab.studies.cells.tables import has_parquet
 from mrclab.studies.sweeps import cluster, curves, design, differences, measure, page, store, work
 from mrclab.studies.sweeps import plan as planning
@@ -117,7 +117,7 @@ def run(
                 kept.close()
     _show(made, bad, folder, place)
     _show_differences(differences.differences(made, rows))
-    if bad and not (source.sweep.may_fail and all(answer.status is measure.Status.FAILED for _, answer in bad)):
+    if bad and not (source.sweep.may_fail and all(answer.status is measure.RunStatus.FAILED for _, answer in bad)):
         raise SystemExit(1)
 
 
@@ -144,14 +144,14 @@ def _carry_out(
     dashboard: bool,
     again: bool,
     error: Terminal,
-) -> list[tuple[planning.SweepRun, measure.Answer]]:
+) -> list[tuple[planning.SweepRun, measure.RunAnswer]]:
     waiting, _ = work.missing(kept, again=again)
     with (
         _executor(len(waiting), workers, scheduler, cluster_file, dashboard, error) as execute,
         steps(lines=True, pause_s=PAUSE_S) as tell,
     ):
 
-        def show(progress: work.Progress) -> None:
+        def show(progress: work.SweepProgress) -> None:
             left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
             bad = f", {progress.bad} not good" if progress.bad else ""
             text = f"{progress.done} of {progress.total} runs{bad}{left}"
@@ -202,7 +202,7 @@ def _duration(seconds: float) -> str:
 
 
 def _show(
-    made: SweepPlan, bad: list[tuple[planning.SweepRun, measure.Answer]], folder: pathlib.Path, place: pathlib.Path
+    made: SweepPlan, bad: list[tuple[planning.SweepRun, measure.RunAnswer]], folder: pathlib.Path, place: pathlib.Path
 ) -> None:
     console = Terminal()
     for each, answer in bad[:20]:
@@ -277,14 +277,14 @@ def repeat(
         raise ExperimentError(f"{folder}: this is not what made the run: {wrong}")
     with interruptible():
         answer = measure.perform(task)
-    before = Store(folder, measure.Answer).get(chosen.digest)
+    before = DocumentStore(folder, measure.RunAnswer).get(chosen.digest)
     same = before is None or before.same(answer)
     about = {"run": chosen.digest, "seed": chosen.seed, **chosen.point.values, "kept": before is not None, "same": same}
     shown = {"status": answer.status, "failure": answer.failure, "rows": answer.rows}
     typer.echo(json.dumps({**about, **shown}, indent=1))
     if answer.log:
         typer.echo(answer.log, err=True)
-    if not same or answer.status not in (measure.Status.GOOD, measure.Status.FAILED):
+    if not same or answer.status not in (measure.RunStatus.GOOD, measure.RunStatus.FAILED):
         raise SystemExit(1)
 
 

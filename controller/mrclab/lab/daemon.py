@@ -38,7 +38,7 @@ from mrclab.lab.processes import namespaces
 from mrclab.lab.processes.exits import SHELL, ProcessExit, StoppedProcess, cause, several
 from mrclab.lab.processes.namespaces import NamespaceError
 from mrclab.lab.processes.process import ProgressTimeout, frozen
-from mrclab.lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, Record, last_line
+from mrclab.lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, LabRecord, last_line
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.scheduling import AGENT_NICE, raise_session, shorten_slice
 from mrclab.lab.switches.backend import COMMANDS, ForwardingBackend, ProcessSupervisor
@@ -143,7 +143,7 @@ class Daemon:
         #: The backend that forwards, where the fabric process does not.
         self.behind = forwarding_backend(self, bmv2)
         self.loop = SelectLoop()
-        self.record = Record(roles={"labd": os.getpid()})
+        self.record = LabRecord(roles={"labd": os.getpid()})
         #: Set by a signal. It is no `Event`, because the main thread may hold an event's lock when the signal comes.
         self.ended = False
         self.starting = True
@@ -444,7 +444,7 @@ def main(argv: list[str]) -> int:
     except StartCancelled:
         code = 0
     except FAILURES as error:
-        record = daemon.record if daemon is not None else Record()
+        record = daemon.record if daemon is not None else LabRecord()
         text = str(error)
         if daemon is not None:
             # A process that does not answer may have died without a chance to report why.

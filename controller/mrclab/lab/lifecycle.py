@@ -21,7 +21,7 @@ from mrclab.lab.processes.launcher import LaunchError, launch
 from mrclab.lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrclab.lab.processes.process import KILL_AFTER_S, end_process, wait_dead
 from mrclab.lab.records import shells
-from mrclab.lab.records.record import LAB_FOLDER, LIBRARY, State, last_line
+from mrclab.lab.records.record import LAB_FOLDER, LIBRARY, LabState, last_line
 from mrclab.lab.records.rundir import (
     DOWN_S,
     STARTING,
@@ -113,7 +113,7 @@ def up(
     owner = lab_owner()
     lab = topology.lab
     uid, gid = (os.geteuid(), os.getegid()) if owner is None else (owner.uid, owner.gid)
-    state = State(
+    state = LabState(
         lab.name,
         transport=wanted.transport,
         links=links,
@@ -187,7 +187,7 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 
 
 def _place_files(
-    run: RunDir, state: State, wanted: LabRequest, program: FabricProgram | None, part: LabSlice | None, key: str
+    run: RunDir, state: LabState, wanted: LabRequest, program: FabricProgram | None, part: LabSlice | None, key: str
 ) -> None:
     """Write the files that the lab's daemon reads into the run directory: lab file, policies, program, description of
     the slice."""

@@ -50,7 +50,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ActionMark:
     """An action on the lab at a time (s); `breaks`: it breaks something, and does not repair it."""
 
     at_s: float
@@ -95,7 +95,7 @@ def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = Fals
     return f"M{first[0]} {first[1]}" + (f"l{moves.lstrip()}" if len(rest) else "")
 
 
-def chart(plot: Plot, seconds: float, marks: Sequence[Mark], tags: bool) -> str:
+def chart(plot: Plot, seconds: float, marks: Sequence[ActionMark], tags: bool) -> str:
     """Return a chart over the seconds of a run as HTML.
 
     Args:
@@ -155,7 +155,7 @@ def _axes(seconds: float, top: float) -> str:
     return "".join(parts)
 
 
-def _tags(marks: Sequence[Mark], seconds: float) -> str:
+def _tags(marks: Sequence[ActionMark], seconds: float) -> str:
     """Return the numbers above their lines. All are in the page: one without room appears when it has some."""
     parts, last = [], -math.inf
     for order, mark in enumerate(marks, 1):
@@ -171,7 +171,7 @@ def _tags(marks: Sequence[Mark], seconds: float) -> str:
     return "".join(parts)
 
 
-def explained(marks: Sequence[Mark]) -> str:
+def explained(marks: Sequence[ActionMark]) -> str:
     """Return the texts of the numbers in all charts as HTML; nothing where there are none."""
     items = "".join(
         f'<li class="{"fails" if mark.breaks else "mends"}">{mark.at_s:.2f} s: {html.escape(mark.text)}</li>'

@@ -106,14 +106,14 @@ class ArrayFile:
         self._zip: zipfile.ZipFile = _Archive(spool.file, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL)
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
-        """See `series.Store`."""
+        """See `series.ChunkStore`."""
         with self._spool.guarded():
             with self._zip.open(f"{name}.npy", "w") as entry:
                 np.lib.format.write_array(entry, np.ascontiguousarray(chunk), allow_pickle=False)
             self._spool.file.flush()
 
     def get(self, name: str) -> npt.NDArray[Any]:
-        """See `series.Store`."""
+        """See `series.ChunkStore`."""
         return _read(self._zip, name)
 
     def finish(self) -> None:
@@ -140,7 +140,7 @@ class StoredArrays:
         raise NotImplementedError("results that are read are not written")
 
     def get(self, name: str) -> npt.NDArray[Any]:
-        """See `series.Store`. Raises BadZipFile for an array that is too large."""
+        """See `series.ChunkStore`. Raises BadZipFile for an array that is too large."""
         with self._zip.member(self._zip.getinfo(f"{name}.npy"), MAX_ARRAY) as entry:
             return _array(entry)
 

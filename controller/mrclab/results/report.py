@@ -15,7 +15,7 @@ from mrc_topo import draw
 from mrc_topo.base import look, templates
 from mrc_topo.topology import Topology
 from mrclab.results import charts, curves, moments, performance, sections, summary
-from mrclab.results.charts import Mark
+from mrclab.results.charts import ActionMark
 from mrclab.results.check import Verdict
 from mrclab.results.curves import RunPlots
 from mrclab.results.moments import Moments
@@ -44,7 +44,7 @@ class Report:
     moments: Moments
     measured: Sequence[Table]
     sections: Sections
-    marks: Sequence[Mark]
+    marks: Sequence[ActionMark]
     seconds: float
     lab: str
 
@@ -60,7 +60,7 @@ def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str)
         top=summary.top_of(result, topology, readings, verdict),
         moments=moments.moments_of(result, topology, readings, verdict.recoveries),
         sections=sections.sections_of(result, topology, readings, verdict),
-        marks=[Mark(each.at_s, each.text, each.breaks) for each in readings.changes],
+        marks=[ActionMark(each.at_s, each.text, each.breaks) for each in readings.changes],
         seconds=result.seconds,
         lab=draw.to_svg(topology),
     )

@@ -25,7 +25,7 @@ LEAST_ROWS, MOST_ROWS = 64, 4096
 TIME = "t_ns"
 
 
-class Store(Protocol):
+class ChunkStore(Protocol):
     """The place where chunks are stored."""
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
@@ -42,11 +42,11 @@ class MemoryStore:
         self._chunks: dict[str, npt.NDArray[Any]] = {}
 
     def put(self, name: str, chunk: npt.NDArray[Any]) -> None:
-        """See `Store`."""
+        """See `ChunkStore`."""
         self._chunks[name] = chunk
 
     def get(self, name: str) -> npt.NDArray[Any]:
-        """See `Store`."""
+        """See `ChunkStore`."""
         return self._chunks[name]
 
 
@@ -84,7 +84,7 @@ class Series:
         store: where full chunks go.
     """
 
-    def __init__(self, name: str, store: Store) -> None:
+    def __init__(self, name: str, store: ChunkStore) -> None:
         self.name = name
         self.store = store
         self.columns: dict[str, int] = {TIME: 0}

@@ -22,7 +22,7 @@ DURING = ("all", "broken", "whole")
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """One step, on the session's clock (ns)."""
 
     number: int
@@ -51,7 +51,7 @@ def broken_intervals(happenings: Sequence[LabEvent], finished_ns: int) -> list[t
     return found
 
 
-def steps_of(result: RunResult) -> list[Step]:
+def steps_of(result: RunResult) -> list[TrainingStep]:
     """Return the steps that every rank has ended and whose beginning is known; none where the workload has no steps."""
     taking = [each for each in result.progress.values() if each.takes_part]
     rows = [each for each in taking if each.measured is not None and each.measured.training]
@@ -67,12 +67,12 @@ def steps_of(result: RunResult) -> list[Step]:
         end = max(mine[number - each.iterations] for each, mine in zip(rows, ends, strict=True))
         if begin is not None:
             saw = any(since < end and begin < until for since, until in broken)
-            found.append(Step(number, begin, end, saw))
+            found.append(TrainingStep(number, begin, end, saw))
         begin = end
     return found
 
 
-def chosen(steps: Sequence[Step], during: str) -> list[Step]:
+def chosen(steps: Sequence[TrainingStep], during: str) -> list[TrainingStep]:
     """Return the steps that one of `DURING` selects."""
     return [each for each in steps if during == "all" or each.broken == (during == "broken")]
 

@@ -18,7 +18,7 @@ NAMED = 4
 
 
 @dataclass(frozen=True)
-class Figure:
+class KeyFigure:
     """A figure at the top of a report: its value, its name, and its meaning."""
 
     value: str
@@ -34,7 +34,7 @@ class Top:
     story: str
     missed: Sequence[str]
     more: int
-    figures: Sequence[Figure]
+    figures: Sequence[KeyFigure]
     outcome: str
     colour: str
 
@@ -84,25 +84,25 @@ def story(result: RunResult, topology: Topology, readings: Readings) -> str:
     )
 
 
-def figures(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> list[Figure]:
+def figures(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> list[KeyFigure]:
     """Return the six figures."""
     achieved = result.achieved()
     right, wrong = achieved.bytes_verified, achieved.mismatches
     errors = f"{wrong} wrong" if right or wrong else "none was"
-    checked = Figure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
+    checked = KeyFigure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
     if result.fidelity.length_only:
-        checked = Figure("none", "data checked byte by byte", payloads.NOT_VERIFIED)
+        checked = KeyFigure("none", "data checked byte by byte", payloads.NOT_VERIFIED)
     share = goodput_share(result, topology, readings)
     judged = [each for each in verdict.recoveries if each.breaks]
     totals = readings.totals
     lost, spurious = totals["retransmissions"], totals["spurious_retransmissions"]
     return [
-        Figure(format_rate(readings.mean_bps), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
+        KeyFigure(format_rate(readings.mean_bps), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
         checked,
-        Figure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
-        Figure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
-        Figure(str(achieved.qp_errors), "connections lost", f"of {achieved.qps} queue pairs"),
-        Figure(str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
+        KeyFigure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
+        KeyFigure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
+        KeyFigure(str(achieved.qp_errors), "connections lost", f"of {achieved.qps} queue pairs"),
+        KeyFigure(str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
     ]
 
 

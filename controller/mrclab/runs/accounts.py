@@ -21,7 +21,7 @@ from mrclab.results.books import balance
 from mrclab.results.counted import TOTALS
 from mrclab.results.record import RunResult
 from mrclab.results.series import TIME, Series
-from mrclab.runs.endings import LOST, Losses
+from mrclab.runs.endings import LOST, ProcessLosses
 
 #: On the real clock the books are read until no packet moves meanwhile: at most this often, and this many s apart.
 TRIES, PAUSE_S = 20, 0.02
@@ -42,7 +42,7 @@ class BooksReader:
     and all is read again until no packet has moved over a host's link.
     """
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: ProcessLosses) -> None:
         self.losses = losses
         self.session = losses.session
         self._before: LabCounts | None = None

@@ -29,7 +29,7 @@ from mrclab.lab import lifecycle
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.results import resultdir
-from mrclab.runs.execute import Outcome, View, execute
+from mrclab.runs.execute import ExperimentView, Outcome, execute
 from mrclab.runs.experiment import FOLDER, Experiment, load_experiment
 
 #: What the lab spends on a data packet (agents, switches, links), in decodings of one: `python -m benchmarks lab`.
@@ -59,7 +59,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Machine:
+class FreeCapacity:
     """The free capacity of this machine: `cores`, and `decodings` of a packet per second by one of them."""
 
     cores: float
@@ -82,7 +82,7 @@ class Machine:
         return self.packets * len(PAYLOAD) * 8 / 1e6 / links
 
 
-def measure(seconds: float = MEASURE_S) -> Machine:
+def measure(seconds: float = MEASURE_S) -> FreeCapacity:
     """Measure the machine for this long, with the work that a lab causes."""
     codec = Codec()
     packet = codec.encode_data(bytes(range(32)), 7, 18, 0xCA, 5, 6, 0x80, 0, 0, 1, 2, 3, 4, PAYLOAD)
@@ -97,7 +97,7 @@ def measure(seconds: float = MEASURE_S) -> Machine:
     idle = max(after.idle - before.idle, 0.0)
     cores = os.cpu_count() or 1
     others = max(cores * took - idle - own, 0.0)
-    return Machine((idle + own + FROM_OTHERS * others) / took, count / max(own, 1e-9))
+    return FreeCapacity((idle + own + FROM_OTHERS * others) / took, count / max(own, 1e-9))
 
 
 @functools.cache
@@ -148,7 +148,7 @@ class Demo:
         show: Callable[[Outcome], None],
         *,
         live: bool = True,
-        view: View | None = None,
+        view: ExperimentView | None = None,
     ) -> None:
         self.folder = folder
         self.say = say

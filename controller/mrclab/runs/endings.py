@@ -46,7 +46,7 @@ class RunCannotContinue(Exception):
     """A process that the run needs has died."""
 
 
-class Losses:
+class ProcessLosses:
     """The processes of a lab that are lost during a run, each recorded in its result once.
 
     `gone`: hosts that get no more requests; `since_ns`: when the first was lost (0: none). `closing`: the run is
@@ -158,7 +158,7 @@ class Losses:
 class EndDetector:
     """Decides whether a run can make progress; `moved` reports progress to it."""
 
-    def __init__(self, losses: Losses, spec: WorkloadSpec, job: str) -> None:
+    def __init__(self, losses: ProcessLosses, spec: WorkloadSpec, job: str) -> None:
         self.losses = losses
         self.session, self.result = losses.session, losses.result
         self.spec = spec

@@ -22,7 +22,7 @@ from mrclab.runs.live import LiveView
 from mrclab.runs.runner import Watcher
 
 
-class View(Watcher, Protocol):
+class ExperimentView(Watcher, Protocol):
     """A live view of experiments, one after another."""
 
     def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object]) -> None:
@@ -53,7 +53,7 @@ def execute(
     live: bool = True,
     progress: Callable[[str], None] = lambda text: None,
     trust_code: bool = False,
-    view: View | None = None,
+    view: ExperimentView | None = None,
     recorded: Experiment | None = None,
 ) -> Outcome:
     """Run an experiment from lab to report; result.json, verdict.json and report.html are in the outcome's folder.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from mrc_host.proto.roce.endpoint import RoceConfig
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Layout, Opcode, RoceOpcode
 from mrc_host.workloads import WORKLOADS
-from mrc_host.workloads.ring import Ring
+from mrc_host.workloads.ring import RingCollective
 from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
@@ -86,7 +86,7 @@ def payload_share(topology: Topology, transport: str, qps_per_peer: int, write_b
 def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> float | None:
     """Return the seconds per iteration on empty, healthy paths; None for workloads that are not modelled here."""
     kind = WORKLOADS[spec.workload]
-    if not issubclass(kind, Ring):
+    if not issubclass(kind, RingCollective):
         return None
     hosts = [topology.host(name).index for name in spec.hosts or [host.name for host in topology.hosts]]
     size = kind.complete(spec.params).size_bytes

@@ -18,7 +18,7 @@ LATE_S = 0.25
 LEAST_TURN_S = 1e-9
 
 
-class Record(Protocol):
+class RunInProgress(Protocol):
     """The record of a run in progress."""
 
     happenings: list[LabEvent]
@@ -50,7 +50,7 @@ class Loop:
         self,
         session: Session,
         schedule: Sequence[tuple[float, Action]],
-        record: Record,
+        record: RunInProgress,
         turn_s: float,
         interrupted: Callable[[], object],
         changed: Callable[[], object] = bool,

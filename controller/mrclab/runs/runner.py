@@ -24,7 +24,7 @@ from mrclab.results import counted
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
 from mrclab.runs.accounts import BooksReader
-from mrclab.runs.endings import LOST, EndDetector, Losses, RunCannotContinue
+from mrclab.runs.endings import LOST, EndDetector, ProcessLosses, RunCannotContinue
 from mrclab.runs.loop import Loop
 from mrclab.runs.workload import WorkloadSpec, set_up, stop_together
 from p4lite.switch.errors import TargetError
@@ -94,7 +94,7 @@ class WorkloadRun:
         self.result = RunResult(
             lab.name, session.clock, lab.seed, spec.workload, dict(spec.params), names, recording=self.recording
         )
-        self.losses = Losses(session, self.result)
+        self.losses = ProcessLosses(session, self.result)
         self.books = BooksReader(self.losses)
         self.endings = EndDetector(self.losses, spec, self.job)
         self.loop = Loop(session, schedule, self.result, POLL_S, interrupted or interruption.check, self.endings.moved)

@@ -25,7 +25,7 @@ from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.lab.switches.program import ProgramError
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.runner import WorkloadRun
-from mrclab.web.hub import Answer, CommandError
+from mrclab.web.hub import CommandAnswer, CommandError
 from p4lite.switch.errors import TargetError
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
@@ -99,7 +99,7 @@ class Start(Model):
     qps_per_peer: Annotated[int, Field(ge=1, le=64)] = 1
 
 
-class Experiment(Model):
+class RunExperiment(Model):
     """Run an experiment that comes with the project, as `mrclab run EXPERIMENT` does."""
 
     name: Name
@@ -147,7 +147,7 @@ MODELS: dict[str, type[Model]] = {
     "capture": Capture,
     "start": Start,
     "stop": Stop,
-    "run": Experiment,
+    "run": RunExperiment,
     "save": Save,
     "pause": Pause,
     "resume": Resume,
@@ -173,17 +173,17 @@ def parse(name: str, arguments: object) -> Model:
         raise CommandError("\n".join(problems)) from error
 
 
-def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> Answer:
+def fail(session: Session, asked: Fail, run: WorkloadRun | None) -> CommandAnswer:
     """Inject a failure; in the name of a run, if one is in progress."""
     action = session.failures.check(asked.action())
     if run is None:
         session.failures.perform(session, action)
     else:
         run.act(action)
-    return Answer(action.describe(), session.failures.expected_loss())
+    return CommandAnswer(action.describe(), session.failures.expected_loss())
 
 
-def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> Answer:
+def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> CommandAnswer:
     """Remove a failure, or all failures."""
     failures = session.failures
     if asked.kind and not asked.target:
@@ -194,7 +194,7 @@ def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> Answer
             failures.perform(session, action)
         else:
             run.act(action)
-        return Answer(action.describe())
+        return CommandAnswer(action.describe())
     failures.reload()
     targets = list(dict.fromkeys(cause.target for cause in reversed(failures.causes)))
     if run is not None:
@@ -202,19 +202,19 @@ def restore(session: Session, asked: Restore, run: WorkloadRun | None) -> Answer
             run.act(Action("restore", target))
     else:
         targets = failures.restore_all(session)
-    return Answer(f"restored: {', '.join(targets)}" if targets else "nothing is broken")
+    return CommandAnswer(f"restored: {', '.join(targets)}" if targets else "nothing is broken")
 
 
-def deny(session: Session, asked: Elements) -> Answer:
+def deny(session: Session, asked: Elements) -> CommandAnswer:
     """Put elements on the denylist."""
     names = asked.elements or denylist.dead_now(session)
     if not names:
-        return Answer("the hosts' probes find nothing dead")
+        return CommandAnswer("the hosts' probes find nothing dead")
     changed = denylist.deny(session, names)
-    return Answer(f"denied: {', '.join(names)}; EVs taken out of use: {changed}")
+    return CommandAnswer(f"denied: {', '.join(names)}; EVs taken out of use: {changed}")
 
 
-def allow(session: Session, asked: Elements) -> Answer:
+def allow(session: Session, asked: Elements) -> CommandAnswer:
     """Take elements, or all, off the denylist."""
     changed = denylist.allow(session, asked.elements or None)
-    return Answer(f"allowed: {', '.join(asked.elements) or 'everything'}; EVs that came back: {changed}")
+    return CommandAnswer(f"allowed: {', '.join(asked.elements) or 'everything'}; EVs that came back: {changed}")

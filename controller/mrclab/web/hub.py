@@ -19,7 +19,7 @@ from typing import Final
 from mrc_topo.base.plain import OMIT_NONE
 from mrclab.web.completions import IDLE, POINT_NS, POINTS, without
 from mrclab.web.log import Log
-from mrclab.web.state import Completions, Layout, Pair, State
+from mrclab.web.state import Completions, Layout, Pair, ViewState
 
 #: The limit of waiting commands.
 WAITING: Final = 64
@@ -30,7 +30,7 @@ class CommandError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """The result of a command: `text` for people, the expected `loss` of capacity, or a `file` and its `name`."""
 
     text: str
@@ -45,7 +45,7 @@ class Command:
 
     name: str
     arguments: object
-    done: concurrent.futures.Future[Answer] = field(default_factory=concurrent.futures.Future)
+    done: concurrent.futures.Future[CommandAnswer] = field(default_factory=concurrent.futures.Future)
 
 
 def encoded(document: object) -> bytes:
@@ -59,7 +59,7 @@ class Hub:
     def __init__(self) -> None:
         self.log = Log()
         self.layout: Layout | None = None
-        self.state: State | None = None
+        self.state: ViewState | None = None
         self.state_bytes = b""
         self.number = 0
         self.layouts = 0
@@ -94,7 +94,7 @@ class Hub:
         if self.layouts == 1:
             self.announce()
 
-    def publish(self, state: State) -> None:
+    def publish(self, state: ViewState) -> None:
         """Publish the newest state."""
         self.number += 1
         state["number"] = self.number
@@ -181,7 +181,7 @@ class Hub:
                 del self._wanted[pair]
         self._awake.set()
 
-    def submit(self, name: str, arguments: object) -> concurrent.futures.Future[Answer]:
+    def submit(self, name: str, arguments: object) -> concurrent.futures.Future[CommandAnswer]:
         """Hand a command to the session's thread.
 
         Raises:

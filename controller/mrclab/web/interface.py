@@ -16,7 +16,7 @@ EVENTS: Final[Mapping[str, tuple[Any, str]]] = {
     "history": (None, "rows of the curves so far: time, goodput, each plane, each host, mean time of an iteration"),
     "completions": (state.Completions, "completion times, when they change"),
     "log": (state.LogRow, "a list of new lines of the log, at first the latest 300"),
-    "state": (state.State, "the newest state, ten times a second; a slow reader does not get those in between"),
+    "state": (state.ViewState, "the newest state, ten times a second; a slow reader does not get those in between"),
     "pair": (state.Pair, "the pair that the address names, five times a second"),
     "end": (None, "the command has ended; no more events follow"),
 }

@@ -19,7 +19,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from mrc_host.proto.events import EvState
-from mrclab.web.state import Layout, State
+from mrclab.web.state import Layout, ViewState
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 #: In labs with more hosts, or links, than this, single hosts or links have no series of their own.
@@ -141,7 +141,7 @@ _KEYS: Final = ("packets", "retransmissions", "losses", "trims", "marks", "timeo
 FAMILIES: Final[Mapping[str, Family]] = {family.name: family for family in _families()}
 
 
-def render(layout: Layout, state: State) -> str:
+def render(layout: Layout, state: ViewState) -> str:
     """Return the exposition of a state; `layout` is the one that it refers to. Serve it as `CONTENT_TYPE`.
 
     Raises:
@@ -156,7 +156,7 @@ def render(layout: Layout, state: State) -> str:
 class _Exposition:
     """The methods of a registry that `generate_latest` calls, without a registry: a state is read once."""
 
-    def __init__(self, layout: Layout, state: State) -> None:
+    def __init__(self, layout: Layout, state: ViewState) -> None:
         self.layout = layout
         self.state = state
 
@@ -170,7 +170,7 @@ class _Exposition:
         yield from (found[name] for name in FAMILIES if name in found)
 
 
-def samples(layout: Layout, state: State) -> Iterator[Sample]:
+def samples(layout: Layout, state: ViewState) -> Iterator[Sample]:
     """Yield all values; `_Exposition.collect` groups them by family."""
     yield "mrclab_up", (), int(state["phase"] != "lost")
     yield "mrclab_lab_info", (layout["lab"], layout["mode"], layout["clock"], layout["transport"]), 1
@@ -200,7 +200,7 @@ def samples(layout: Layout, state: State) -> Iterator[Sample]:
     yield "mrclab_view_log_lines_total", (), state["log_end"]
 
 
-def _hosts(layout: Layout, state: State) -> Iterator[Sample]:
+def _hosts(layout: Layout, state: ViewState) -> Iterator[Sample]:
     for where, host in zip(layout["hosts"], state["hosts"], strict=True):
         label = (where["name"],)
         if "alive" in host:
@@ -234,7 +234,7 @@ def _tier(name: str) -> str:
     return "host" if ":" in name else "fabric"
 
 
-def _planes(layout: Layout, state: State) -> Iterator[Sample]:
+def _planes(layout: Layout, state: ViewState) -> Iterator[Sample]:
     for number, plane in enumerate(state["planes"]):
         yield "mrclab_plane_received_bytes_per_second", (str(number),), plane["rx_bps"] / 8
         yield "mrclab_plane_ports_up", (str(number),), plane["ports_up"]
@@ -249,7 +249,7 @@ def _planes(layout: Layout, state: State) -> Iterator[Sample]:
                 yield "mrclab_links", labels, counted[labels]
 
 
-def _switches(layout: Layout, state: State) -> Iterator[Sample]:
+def _switches(layout: Layout, state: ViewState) -> Iterator[Sample]:
     families = {
         "queue_bytes": "queue_bytes",
         "drops": "dropped_packets_total",
@@ -266,7 +266,7 @@ def _switches(layout: Layout, state: State) -> Iterator[Sample]:
                 yield f"mrclab_switch_{name}", labels, switch[key]  # type: ignore[literal-required]
 
 
-def _links(layout: Layout, state: State) -> Iterator[Sample]:
+def _links(layout: Layout, state: ViewState) -> Iterator[Sample]:
     for where, link in zip(layout["links"], state["links"], strict=True):
         labels = (where["name"], str(where["plane"]), _tier(where["name"]))
         yield "mrclab_link_rate_bytes_per_second", labels, where["rate_bps"] / 8
@@ -285,7 +285,7 @@ def _links(layout: Layout, state: State) -> Iterator[Sample]:
                     yield f"mrclab_link_{name}", (*labels, way), _divided(link[key], divisor)  # type: ignore[literal-required]
 
 
-def _failures(layout: Layout, state: State) -> Iterator[Sample]:
+def _failures(layout: Layout, state: ViewState) -> Iterator[Sample]:
     for kind, count in _counted((each["name"] for each in layout["kinds"]), (each["kind"] for each in state["broken"])):
         yield "mrclab_failures", (kind,), count
     named = dict.fromkeys((each["target"], each["kind"]) for each in state["broken"])
@@ -303,7 +303,7 @@ def _counted(known: Iterable[str], names: Iterable[str]) -> list[tuple[str, int]
     return sorted(found.items())
 
 
-def _job(state: State) -> Iterator[Sample]:
+def _job(state: ViewState) -> Iterator[Sample]:
     job = state["job"]
     if job is None:
         return

@@ -23,7 +23,7 @@ from mrclab.results.reading import RESULT, readable
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.web import actions
 from mrclab.web.completions import completions_of, edges_of
-from mrclab.web.hub import Answer, CommandError, Hub
+from mrclab.web.hub import CommandAnswer, CommandError, Hub
 from mrclab.web.log import LogLine, LogWriter, Peers
 from mrclab.web.sampler import SAMPLE_S
 from mrclab.web.state import (
@@ -31,11 +31,11 @@ from mrclab.web.state import (
     ActiveFailure,
     HostState,
     Job,
-    LinkState,
+    LinkRow,
     PlaneState,
     Scheduled,
-    State,
     SwitchState,
+    ViewState,
     layout_of,
 )
 from p4lite.switch.fabric.values import SwitchState as Running
@@ -118,21 +118,21 @@ class Replay:
             self.hub.publish(self.state())
             self.hub.wait(SAMPLE_S)
 
-    def _do(self, name: str, arguments: object) -> Answer:
+    def _do(self, name: str, arguments: object) -> CommandAnswer:
         asked = actions.parse(name, arguments)
         match asked:
             case actions.Seek():
                 self._move(min(round(asked.seconds * 1e9), self.length_ns))
-                return Answer(f"at {self.t_ns / 1e9:g} s")
+                return CommandAnswer(f"at {self.t_ns / 1e9:g} s")
             case actions.Speed():
                 self.speed = asked.speed or 1.0
-                return Answer(f"speed {self.speed:g}")
+                return CommandAnswer(f"speed {self.speed:g}")
         if name not in ("pause", "resume"):
             raise CommandError(f"{name} is not possible here: this is a recorded run")
         self.paused = name == "pause"
         if not self.paused and self.t_ns >= self.length_ns:
             self._move(0)
-        return Answer(name)
+        return CommandAnswer(name)
 
     def _move(self, t_ns: int) -> None:
         """Move to a time; the log then has the events until that time."""
@@ -211,7 +211,7 @@ class Replay:
         past = self.result.past_findings(latest)
         return {name: "healthy; probes of before" if name in past else "broken" for name in latest.localised}
 
-    def state(self) -> State:
+    def state(self) -> ViewState:
         """Return the state of the lab at this time."""
         now_ns = self.began_ns + self.t_ns
         causes, latest = self._causes()
@@ -329,7 +329,7 @@ class Replay:
 
     def _fabric_state(
         self, now_ns: int, effects: Effects, hosts: list[HostState]
-    ) -> tuple[list[LinkState], list[SwitchState]]:
+    ) -> tuple[list[LinkRow], list[SwitchState]]:
         last = self._fabric.at(now_ns) or {}
         before = self._fabric.at(now_ns - WINDOW_NS) or {}
         span = max(last.get("t_ns", 0) - before.get("t_ns", self.began_ns), 1)
@@ -347,12 +347,12 @@ class Replay:
             column = f"ports.{node}:{port}.tx_bytes"
             return max(round((last.get(column, 0) - before.get(column, 0)) * 8e9 / span), 0)
 
-        links: list[LinkState] = []
+        links: list[LinkRow] = []
         impaired = {name for name, _ in effects.settings}
         for link in self.topology.links.values():
             low, high = link.low, link.high
             cut = {way for name, way in effects.cut if name == link.name}
-            row: LinkState = {
+            row: LinkRow = {
                 "state": "dark"
                 if still & {low.node, high.node}
                 else "cut"

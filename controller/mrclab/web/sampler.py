@@ -1,4 +1,4 @@
-"""Looks at a session, many times a second, and says what it saw as a `State`.
+"""Looks at a session, many times a second, and says what it saw as a `ViewState`.
 
 Looking costs the lab something: its agents and its fabric answer. So each part has a budget: after a look that took
 long, the next one waits, until all looks together take no more than `SHARE` of a core.
@@ -27,13 +27,13 @@ from mrclab.web.state import (
     FORMAT,
     ActiveFailure,
     Congestion,
-    Fidelity,
+    FidelityState,
     HostState,
     Layout,
-    LinkState,
+    LinkRow,
     PlaneState,
-    State,
     SwitchState,
+    ViewState,
 )
 from p4lite.switch.fabric.values import PortSample
 from p4lite.switch.fabric.values import SwitchState as Running
@@ -184,7 +184,7 @@ class Sampler:
         self._port_rates = Rates()
         #: Bytes that each link carried upwards and downwards, in turn.
         self._carried = [0] * (2 * len(layout["links"]))
-        self._links: list[LinkState] = [{} for _ in layout["links"]]
+        self._links: list[LinkRow] = [{} for _ in layout["links"]]
         self._switches: list[SwitchState] = [{} for _ in layout["switches"]]
         # The log begins with the failures that are in force already.
         self._follower = ChangeFollower(session.failures, known=())
@@ -192,7 +192,7 @@ class Sampler:
         self._ledger_ns = -1
         self._denied: set[str] = set(session.denied)
         self._found: dict[str, str] = {}
-        self._fidelity: Fidelity = {}
+        self._fidelity: FidelityState = {}
         self._progress = ProgressWatch(self.began_ns)
         #: When the hosts last said how far their jobs are.
         self._jobs_ns = self.began_ns
@@ -225,7 +225,7 @@ class Sampler:
         """Forget the jobs of the last sample, because they have ended."""
         self._jobs = {}
 
-    def sample(self) -> State:
+    def sample(self) -> ViewState:
         """Take the samples that are due, and return the state."""
         now_ns = self.session.now_ns()
         chosen = self._slow_due()
@@ -384,7 +384,7 @@ class Sampler:
             for each in self.session.failures.causes
         ]
 
-    def _link_states(self) -> list[LinkState]:
+    def _link_states(self) -> list[LinkRow]:
         """Return the state of links and switches as the fabric reports it, not as it was requested."""
         impaired = {name for name, _ in self.session.failures.effects().settings}
         for at, link in enumerate(self.topology.links.values()):

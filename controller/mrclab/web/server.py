@@ -30,7 +30,7 @@ from mrclab.web import assets
 from mrclab.web.actions import MODELS
 from mrclab.web.guard import Guard
 from mrclab.web.hub import CommandError, Hub, encoded
-from mrclab.web.state import Completions, Layout, State
+from mrclab.web.state import Completions, Layout, ViewState
 
 STATIC: Final = pathlib.Path(__file__).parent / "static"
 #: The style sheet that reports and the live view share.
@@ -48,7 +48,7 @@ OLD_LINES: Final = 300
 QUIET_S: Final = 5.0
 COMMAND_S: Final = 60.0
 
-MetricsText = Callable[[Layout, State], str]
+MetricsText = Callable[[Layout, ViewState], str]
 
 
 def event(name: str, data: bytes) -> bytes:

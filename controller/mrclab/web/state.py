@@ -139,7 +139,7 @@ class SwitchState(TypedDict, total=False):
     marked: int
 
 
-class LinkState(TypedDict, total=False):
+class LinkRow(TypedDict, total=False):
     """A link: the rates in each direction, and the bytes that wait at its low (`up_`) and high (`down_`) end, if that
     end is a switch. `state`: up, cut, cut_up, cut_down (one direction), or dark (one end does not run); `impaired`: a
     failure in force makes it worse; `denied`: it is on the denylist."""
@@ -205,7 +205,7 @@ class Job(TypedDict, total=False):
     schedule: list[Scheduled]
 
 
-class Fidelity(TypedDict, total=False):
+class FidelityState(TypedDict, total=False):
     """Whether the machine keeps up (`mrclab.lab.session.fidelity`); for a simulation this always holds."""
 
     valid: bool
@@ -213,7 +213,7 @@ class Fidelity(TypedDict, total=False):
     reasons: list[str]
 
 
-class State(TypedDict):
+class ViewState(TypedDict):
     """A lab at a moment.
 
     `number` counts states of this view; `layout` is the number of the layout that this one refers to. `phase`: running,
@@ -233,7 +233,7 @@ class State(TypedDict):
     asked_speed: float
     hosts: list[HostState]
     switches: list[SwitchState]
-    links: list[LinkState]
+    links: list[LinkRow]
     planes: list[PlaneState]
     goodput_bps: int
     broken: list[ActiveFailure]
@@ -241,7 +241,7 @@ class State(TypedDict):
     found: dict[str, str]
     captures: list[str]
     job: Job | None
-    fidelity: Fidelity
+    fidelity: FidelityState
     log_end: int
     commands: int
 
@@ -394,7 +394,7 @@ def layout_of(
     return made
 
 
-def calm(layout: Layout, number: int) -> State:
+def calm(layout: Layout, number: int) -> ViewState:
     """Return the state of an undisturbed lab without traffic, at its tenth of a second `number`."""
     planes = range(layout["planes"])
     return {

@@ -1,4 +1,4 @@
-"""The thread that has the session: lets time pass, samples, does what pages ask for. Also `execute.View`.
+"""The thread that has the session: lets time pass, samples, does what pages ask for. Also `execute.ExperimentView`.
 
 On the real clock time passes by itself. A simulation goes at a chosen speed, in slices so short that pages see it move
 and commands are done at once; it may stand still.
@@ -24,7 +24,7 @@ from mrclab.runs.experiment import Experiment
 from mrclab.runs.runner import WorkloadRun
 from mrclab.web import actions, completions, save
 from mrclab.web.captures import Captures
-from mrclab.web.hub import Answer, CommandError, Hub
+from mrclab.web.hub import CommandAnswer, CommandError, Hub
 from mrclab.web.pairs import Pairs
 from mrclab.web.sampler import PAIRS, SAMPLE_S, SHARE, SampleBudget, Sampler
 from mrclab.web.state import Job, Layout, Mode, Pair, layout_of
@@ -161,7 +161,7 @@ class View:
         self.hub.end()
         self.captures.close()
 
-    # --- `execute.View` ----------------------------------------------------------------------------------
+    # --- `execute.ExperimentView` ----------------------------------------------------------------------------------
 
     def begin(self, session: Session, experiment: Experiment, interrupted: Callable[[], object] = bool) -> None:
         """Show an experiment that starts on a session."""
@@ -403,7 +403,7 @@ class View:
                 state["phase"] = "paused"
         self.hub.publish(state)
 
-    def _do(self, name: str, arguments: object) -> Answer:
+    def _do(self, name: str, arguments: object) -> CommandAnswer:
         """Carry out a command. Raises CommandError, or one of `actions.REFUSALS`."""
         asked = actions.parse(name, arguments)
         session, layout = self.session, self.hub.layout
@@ -416,7 +416,7 @@ class View:
             self.hub.log.add(self._now(), "command", answer.text)
         return answer
 
-    def _act(self, session: Session, asked: Model, name: str) -> Answer:
+    def _act(self, session: Session, asked: Model, name: str) -> CommandAnswer:
         match asked:
             case actions.Fail():
                 return actions.fail(session, asked, self.run)
@@ -426,40 +426,40 @@ class View:
                 return (actions.deny if name == "deny" else actions.allow)(session, asked)
             case actions.Capture():
                 (self.captures.begin if asked.on else self.captures.end)(session, asked.port)
-                return Answer(f"capture of {asked.port} {'begins' if asked.on else 'has ended'}")
-            case actions.Start() | actions.Experiment():
+                return CommandAnswer(f"capture of {asked.port} {'begins' if asked.on else 'has ended'}")
+            case actions.Start() | actions.RunExperiment():
                 return self._begin(asked, session)
             case actions.Speed():
                 self.speed = asked.speed
                 self._rebase()
-                return Answer(f"speed {asked.speed:g}")
+                return CommandAnswer(f"speed {asked.speed:g}")
             case actions.Step():
                 self.paused = True
                 self._step_ns = round(asked.seconds * 1e9)
-                return Answer(f"{asked.seconds:g} s on")
+                return CommandAnswer(f"{asked.seconds:g} s on")
         if name == "save":
-            return Answer("saved", file=self._saved(session), name=self._file_name())
+            return CommandAnswer("saved", file=self._saved(session), name=self._file_name())
         if name == "stop":
             if self.run is None:
                 raise CommandError("no workload of this page runs")
             self._stop = True
-            return Answer("the workload ends after its present iteration")
+            return CommandAnswer("the workload ends after its present iteration")
         self.paused = name == "pause"
         self._rebase()
-        return Answer("paused" if self.paused else "goes on")
+        return CommandAnswer("paused" if self.paused else "goes on")
 
-    def _begin(self, asked: actions.Start | actions.Experiment, session: Session) -> Answer:
+    def _begin(self, asked: actions.Start | actions.RunExperiment, session: Session) -> CommandAnswer:
         if self.run is not None:
             raise CommandError("a workload runs; stop it first")
         assert self.start is not None
-        if isinstance(asked, actions.Experiment):
+        if isinstance(asked, actions.RunExperiment):
             if asked.name not in self.experiments or self.find is None:
                 raise CommandError(f"no experiment '{asked.name}'; known: {', '.join(self.experiments)}")
             experiment = self.find(asked.name)
         else:
             experiment = save.workload_experiment(asked, session, self.lab)
         self.start(experiment)
-        return Answer(f"{experiment.title}: begins")
+        return CommandAnswer(f"{experiment.title}: begins")
 
     def _saved(self, session: Session) -> str:
         if self.run is not None and self.result is not None and self.experiment is not None:

@@ -42,7 +42,7 @@ GOODPUT, LOST = 0.05, 0.10
 
 
 @dataclass(frozen=True)
-class Scenario:
+class CalibrationScenario:
     """A lab of two T0s with `per_t0` hosts each, of which each sends to one below the other T0, and what fails in it;
     `lanes` of a transceiver; `active` EVs in each plane of each of `qps` queue pairs per pair of hosts. `overloaded`:
     what is left is too little for all, so that packets are late enough to be taken for lost."""
@@ -66,16 +66,16 @@ class Scenario:
 
 
 SCENARIOS = (
-    Scenario("no failure, half as many T1s again as needed", 6),
-    Scenario("no failure, as many T1s as needed", 4),
-    Scenario("a T0-T1 link is cut", 6, "p0-t0.0--p0-t1.1"),
-    Scenario("a T0-T1 link is cut, no T1 to spare", 4, "p0-t0.0--p0-t1.1", overloaded=True),
-    Scenario("a T1 stops, 8 EVs active", 6, "p1-t1.2", "stop", qps=4, active=2),
-    Scenario("a NIC port goes down", 6, "h0:1"),
-    Scenario("a transceiver of four NIC links", 6, "p0-t0.0", "transceiver", 4),
+    CalibrationScenario("no failure, half as many T1s again as needed", 6),
+    CalibrationScenario("no failure, as many T1s as needed", 4),
+    CalibrationScenario("a T0-T1 link is cut", 6, "p0-t0.0--p0-t1.1"),
+    CalibrationScenario("a T0-T1 link is cut, no T1 to spare", 4, "p0-t0.0--p0-t1.1", overloaded=True),
+    CalibrationScenario("a T1 stops, 8 EVs active", 6, "p1-t1.2", "stop", qps=4, active=2),
+    CalibrationScenario("a NIC port goes down", 6, "h0:1"),
+    CalibrationScenario("a transceiver of four NIC links", 6, "p0-t0.0", "transceiver", 4),
 )
 #: From which `nic_share` is: nothing fails, and T1s are not short.
-LEARNED = Scenario("two planes, three NICs per T0, five T1s", 5, seeds=(11, 12), planes=2, per_t0=3)
+LEARNED = CalibrationScenario("two planes, three NICs per T0, five T1s", 5, seeds=(11, 12), planes=2, per_t0=3)
 
 
 @dataclass
@@ -149,7 +149,7 @@ class CalibrationResult:
 
 def calibrate(
     kernels: Kernels, show: Callable[[float, str], None] = lambda share, text: None,
-    scenarios: Sequence[Scenario] = SCENARIOS, learned: Scenario = LEARNED,
+    scenarios: Sequence[CalibrationScenario] = SCENARIOS, learned: CalibrationScenario = LEARNED,
 ) -> CalibrationResult:  # fmt: skip
     """Run all scenarios both ways."""
     made = CalibrationResult(scenarios=len(scenarios))
@@ -171,7 +171,7 @@ def calibrate(
     return made
 
 
-def _lab(scenario: Scenario, seed: int) -> Lab:
+def _lab(scenario: CalibrationScenario, seed: int) -> Lab:
     link = {"rate": PORT_BPS, "delay": "2ms"}
     given = {
         "name": "calibration", "planes": scenario.planes, "t0_per_plane": 2, "t1_per_plane": scenario.t1s,
@@ -183,7 +183,7 @@ def _lab(scenario: Scenario, seed: int) -> Lab:
     return Lab.model_validate(given)
 
 
-def cell(scenario: Scenario, seed: int) -> Cell:
+def cell(scenario: CalibrationScenario, seed: int) -> Cell:
     """Return the run of packets."""
     params = {"message_bytes": 1 << 20, "window": 4, "shift": scenario.per_t0}
     workload = {"name": "permutation", "params": params, "duration": LASTS, "qps_per_peer": scenario.qps}
@@ -196,20 +196,20 @@ def cell(scenario: Scenario, seed: int) -> Cell:
     return Cell("run", _lab(scenario, seed), experiment(workload, schedule), watch=_uplinks(scenario))
 
 
-def _uplinks(scenario: Scenario) -> list[str]:
+def _uplinks(scenario: CalibrationScenario) -> list[str]:
     """Return the ports of the T0s towards the T1s, by plane, T0 and T1."""
     each = [(p, t, n) for p in range(scenario.planes) for t in range(2) for n in range(scenario.t1s)]
     return [f"p{p}-t0.{t}:{scenario.per_t0 + 1 + n}" for p, t, n in each]
 
 
-def _nic_share(scenario: Scenario, seed: int) -> float:
+def _nic_share(scenario: CalibrationScenario, seed: int) -> float:
     """Return the share of the NIC ports' capacity that is used when all send and nothing else is a bottleneck."""
     result = measure.measure(cell(scenario, seed))
     carried = _mean(result.series, 0.3, LASTS - 0.1) / (result.payload_share or math.nan)
     return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))
 
 
-def _both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[ScenarioResult, ScenarioResult]:
+def _both(scenario: CalibrationScenario, seed: int, kernels: Kernels) -> tuple[ScenarioResult, ScenarioResult]:
     """Run a scenario by packets and by the model, and return both results."""
     run = cell(scenario, seed)
     topology = measure.prepare(run)
@@ -226,7 +226,9 @@ def _mean(rows: Sequence[Goodput | Rate], begin: float, end: float) -> float:
     return float(np.mean(inside)) if inside else math.nan
 
 
-def _packets(result: Measured, scenario: Scenario, topology: Topology, beginning: StartupSampler) -> ScenarioResult:
+def _packets(
+    result: Measured, scenario: CalibrationScenario, topology: Topology, beginning: StartupSampler
+) -> ScenarioResult:
     series = result.series
     end = LASTS - 0.1
     until = AT if scenario.fail else end
@@ -244,7 +246,7 @@ def _packets(result: Measured, scenario: Scenario, topology: Topology, beginning
     )
 
 
-def _cluster(scenario: Scenario, seed: int, topology: Topology) -> Loaded:
+def _cluster(scenario: CalibrationScenario, seed: int, topology: Topology) -> Loaded:
     rtt = describe.base_rtt_ns(topology, "virtual")
     planes = scenario.planes
     failure = {"at": "500ms", "fail": scenario.fail} | ({"lanes": scenario.lanes} if scenario.lanes else {})
@@ -260,7 +262,12 @@ def _cluster(scenario: Scenario, seed: int, topology: Topology) -> Loaded:
 
 
 def _model(
-    scenario: Scenario, seed: int, topology: Topology, payload_share: float, beginning: StartupSampler, kernels: Kernels
+    scenario: CalibrationScenario,
+    seed: int,
+    topology: Topology,
+    payload_share: float,
+    beginning: StartupSampler,
+    kernels: Kernels,
 ) -> ScenarioResult:
     loaded = _cluster(scenario, seed, topology)
     every, evs = beginning.for_model(scenario.active, topology.lab.ev.min_active)
@@ -279,7 +286,7 @@ def _model(
     )  # fmt: skip
 
 
-def _rows(scenario: Scenario, found: Sequence[tuple[ScenarioResult, ScenarioResult]]) -> list[ComparedValue]:
+def _rows(scenario: CalibrationScenario, found: Sequence[tuple[ScenarioResult, ScenarioResult]]) -> list[ComparedValue]:
     """Return the means over the seeds."""
 
     def row(

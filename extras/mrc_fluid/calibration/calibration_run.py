@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mrc_fluid.baselines import Baseline
 from mrc_fluid.effective import EffectiveTime
 from mrc_fluid.run import ClusterResult
-from mrc_fluid.year import Outcome
+from mrc_fluid.year import YearOutcome
 from mrc_topo.cost import CostSummary
 from mrc_topo.plan import Design, Plan
 
@@ -19,7 +19,7 @@ class CalibrationRun:
     result: ClusterResult
     others: list[Baseline]
     plan: Plan | None
-    year: list[Outcome]
+    year: list[YearOutcome]
     seconds: float
     #: What the designs of the plan cost, if a year was asked for.
     bills: list[tuple[Design, CostSummary]] = field(default_factory=list)

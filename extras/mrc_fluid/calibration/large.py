@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from mrc_fluid.calibration.calibrate import ComparedValue
-from mrc_fluid.cases import Case
+from mrc_fluid.cases import FailureCase
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.validation import fluid, packets
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
-from mrc_fluid.validation.scenario import MTU, Fabric, Failure, FlowSpec, Quantity, Scenario
+from mrc_fluid.validation.scenario import MTU, Failure, FlowSpec, Quantity, Scenario, ScenarioFabric
 from mrc_topo.base.errors import UsageError
 from mrc_topo.schema import MAX_HOSTS
 from mrclab.studies.cells import measure
@@ -52,16 +52,16 @@ def scenarios(nics: int) -> list[Scenario]:
             made += [FlowSpec(t0 * PER_T0 + slot, (t0 + shift) % t0s * PER_T0 + slot, FLOW_BYTES) for t0 in range(t0s)]
         return sorted(made, key=lambda flow: flow.source)
 
-    def scenario(name: str, case: Case, *failures: Failure, slow: bool = False) -> Scenario:
-        fabric = Fabric(t0s=t0s, per_t0=PER_T0, t1s=PER_T0, planes=PLANES, slow_plane=slow)
+    def scenario(name: str, case: FailureCase, *failures: Failure, slow: bool = False) -> Scenario:
+        fabric = ScenarioFabric(t0s=t0s, per_t0=PER_T0, t1s=PER_T0, planes=PLANES, slow_plane=slow)
         return Scenario(name, case.value.title, fabric, flows, failures, both_ways=True)
 
     return [
-        scenario("large-whole", Case.WHOLE),
-        scenario("large-t1", Case.DEAD_T1, Failure("p0-t1.0", AT_NS, of_t1=True)),
-        scenario("large-cut", Case.CUT_LINK, Failure(UPLINK, AT_NS)),
-        scenario("large-grey", Case.GREY_LINK, Failure(UPLINK, AT_NS, loss=0.2)),
-        scenario("large-slow", Case.SLOW_PLANE, slow=True),
+        scenario("large-whole", FailureCase.WHOLE),
+        scenario("large-t1", FailureCase.DEAD_T1, Failure("p0-t1.0", AT_NS, of_t1=True)),
+        scenario("large-cut", FailureCase.CUT_LINK, Failure(UPLINK, AT_NS)),
+        scenario("large-grey", FailureCase.GREY_LINK, Failure(UPLINK, AT_NS, loss=0.2)),
+        scenario("large-slow", FailureCase.SLOW_PLANE, slow=True),
     ]
 
 
@@ -89,7 +89,7 @@ def document(nics: int, rows: Sequence[ComparedValue]) -> str:
     return json.dumps({"nics": nics, "planes": PLANES, "packets": FLOW_PACKETS, "cases": cases}, indent=1) + "\n"
 
 
-def both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[Outcome, Outcome]:
+def both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[ScenarioOutcome, ScenarioOutcome]:
     """Return the outcomes of packets and of the model."""
     run = packets.cell(scenario, seed, Algorithm())
     topology = measure.prepare(run)

@@ -97,7 +97,7 @@ def run(loaded: Loaded, made_by: Kernels, show: Show = lambda share, text: None)
         design = None if shape.uplinks else plan(cluster.radix, cluster.planes, shape.nics)
     except PlanError:
         design = None
-    outcomes: list[year.Outcome] = []
+    outcomes: list[year.YearOutcome] = []
     times: list[EffectiveTime] = []
     bills: list[tuple[Design, CostSummary]] = []
     if cluster.year is not None:

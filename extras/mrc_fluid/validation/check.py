@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mrc_fluid.validation.differences import POINTS_BOUND, RELATIVE_BOUND
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import RELATIVE, Backend, Quantity
-from mrc_fluid.validation.summary import Summary
+from mrc_fluid.validation.summary import SuiteSummary
 from mrclab.studies.cells.intervals import interval
 
 #: Simulated time repeats itself on every machine; sums of the fluid may differ in their last digits.
 SAME = 1e-6
 
 
-class Basis(StrEnum):
+class ComparisonBasis(StrEnum):
     """How values are compared."""
 
     RUNS = "run by run, because the sources are the same: they must be equal"
@@ -44,12 +44,12 @@ class FolderValue:
         return abs(self.ours - self.theirs) <= self.allowed
 
 
-def basis(summary: Summary, sources: str) -> Basis:
+def basis(summary: SuiteSummary, sources: str) -> ComparisonBasis:
     """Return how a summary is compared with runs by programs that have this digest."""
-    return Basis.RUNS if summary.software.sources == sources else Basis.MEANS
+    return ComparisonBasis.RUNS if summary.software.sources == sources else ComparisonBasis.MEANS
 
 
-def compare(summary: Summary, outcomes: Sequence[Outcome], how: Basis) -> list[FolderValue]:
+def compare(summary: SuiteSummary, outcomes: Sequence[ScenarioOutcome], how: ComparisonBasis) -> list[FolderValue]:
     """Return every value that both have.
 
     Args:
@@ -70,7 +70,7 @@ def compare(summary: Summary, outcomes: Sequence[Outcome], how: Basis) -> list[F
                 pairs.setdefault((outcome.scenario, outcome.backend, quantity), []).append(row)
     made = []
     for (scenario, backend, quantity), rows in pairs.items():
-        if how is Basis.RUNS:
+        if how is ComparisonBasis.RUNS:
             for seed, known, value in rows:
                 allowed = SAME * max(abs(known), 1.0)
                 made.append(FolderValue(scenario, backend, quantity, seed, known, value, allowed))
@@ -82,7 +82,9 @@ def compare(summary: Summary, outcomes: Sequence[Outcome], how: Basis) -> list[F
     return made
 
 
-def missing(summary: Summary, outcomes: Sequence[Outcome], scenarios: Sequence[str], seeds: Sequence[int]) -> list[str]:
+def missing(
+    summary: SuiteSummary, outcomes: Sequence[ScenarioOutcome], scenarios: Sequence[str], seeds: Sequence[int]
+) -> list[str]:
     """Return a line for each run that the folder has and this run has not, for a backend that was run."""
     ran = {(each.scenario, each.backend, each.seed) for each in outcomes}
     backends = {each.backend for each in outcomes}

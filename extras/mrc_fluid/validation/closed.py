@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import NIC_BPS, FlowSpec, Quantity, Scenario
 from mrc_host.proto.wire.fields import Opcode
 from mrc_topo.topology import Topology
@@ -55,7 +55,7 @@ class ClosedForm:
         return abs(self.measured - self.expected) <= self.tolerance * abs(self.expected)
 
 
-def forms(scenario: Scenario, topology: Topology, outcomes: Sequence[Outcome]) -> list[ClosedForm]:
+def forms(scenario: Scenario, topology: Topology, outcomes: Sequence[ScenarioOutcome]) -> list[ClosedForm]:
     """Return the closed forms of a scenario beside its runs by packets."""
     if not outcomes:
         return []
@@ -83,7 +83,7 @@ def forms(scenario: Scenario, topology: Topology, outcomes: Sequence[Outcome]) -
     return made
 
 
-def _wire_bytes(topology: Topology, flows: Sequence[FlowSpec], outcome: Outcome) -> float:
+def _wire_bytes(topology: Topology, flows: Sequence[FlowSpec], outcome: ScenarioOutcome) -> float:
     """Return the bytes of all packets: of each write, of those that were sent again, and of their SACKs and NACKs."""
     total = 0.0
     for flow in flows:

@@ -14,17 +14,17 @@ from mrc_fluid.validation import suite
 from mrc_fluid.validation.differences import Difference
 from mrc_fluid.validation.htsim import Algorithms, Htsim
 from mrc_fluid.validation.packets import Algorithm
-from mrc_fluid.validation.scenario import MTU, Backend, Fabric, FlowSpec, Quantity, Scenario
+from mrc_fluid.validation.scenario import MTU, Backend, FlowSpec, Quantity, Scenario, ScenarioFabric
 from mrc_fluid.validation.scenarios import INCAST_BYTES, MESSAGE_BYTES, by_name
 from mrc_fluid.validation.suite import Plan
 from mrc_fluid.validation.variants import VARIANTS
-from mrclab.studies.cells.workers import Progress
+from mrclab.studies.cells.workers import CellProgress
 
 _TIMES = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlScenario:
     """A scenario of the suite with one thing changed.
 
     Args:
@@ -48,7 +48,7 @@ class Control:
 class ControlledDifference:
     """A quantity of a controlled run: what another backend says beside packets, and whether that was expected."""
 
-    control: Control
+    control: ControlScenario
     difference: Difference
 
     @property
@@ -83,32 +83,32 @@ def _long(name: str, of: str, packets: int) -> Scenario:
     return dataclasses.replace(known, name=name, flows=flows)
 
 
-def controls() -> list[Control]:
+def controls() -> list[ControlScenario]:
     """Return all controlled runs."""
     bitmap = next(each.algorithm for each in VARIANTS if each.name == "bitmap")
     far = dataclasses.replace(_with("incast-8-far", "incast-8-marked"), flows=_far(8))
     lone = Scenario(
-        "lone-message", "one message", Fabric(), lambda seed: [FlowSpec(4, 0, MESSAGE_BYTES)], both_ways=True,
+        "lone-message", "one message", ScenarioFabric(), lambda seed: [FlowSpec(4, 0, MESSAGE_BYTES)], both_ways=True,
     )  # fmt: skip
     return [
-        Control(
+        ControlScenario(
             "no quick adapt", "incast-32-marked", _with("incast-32-no-qa", "incast-32-marked"),
             {Backend.HTSIM: (Quantity.JAIN, *_TIMES)}, Algorithm(cc={"disable_qa": True}),
         ),
-        Control(
+        ControlScenario(
             "all senders below other T0s", "incast-8-marked", far,
             {Backend.HTSIM: (Quantity.TRIMMED, Quantity.AGAIN, Quantity.JAIN, *_TIMES)},
         ),
-        Control(
+        ControlScenario(
             "bitmap, as in htsim, for MRC's sprayer", "slow-t1", _with("slow-t1-bitmap", "slow-t1"),
             {Backend.HTSIM: _TIMES}, bitmap, spraying="bitmap",
         ),
-        Control(
+        ControlScenario(
             "flows of 1500 packets", "slow-t1", _long("slow-t1-long", "slow-t1", 1500),
             {Backend.FLUID: (Quantity.P50,)},
         ),
         *(
-            Control(
+            ControlScenario(
                 "a fixed window for all, half of the largest", of, _with(name, of), {Backend.FLUID: _TIMES},
                 Algorithm(cc={"algorithm": "fixed", "fixed_window": window}),
             )
@@ -116,35 +116,35 @@ def controls() -> list[Control]:
                 ("fixed-2", "oversubscribed-2", 88_200), ("pods-fixed-2", "pods-oversubscribed-2", 132_300),
             )
         ),
-        Control(
+        ControlScenario(
             "all EVs are active", "permutation-planes", _with("planes-all-evs", "permutation-planes", all_evs=True),
             {Backend.FLUID: _TIMES},
         ),
-        Control(
+        ControlScenario(
             "all EVs are active", "pods", _with("pods-all-evs", "pods", all_evs=True), {Backend.FLUID: _TIMES},
         ),
-        Control(
+        ControlScenario(
             "all EVs are active", "lossy-uplink", _with("lossy-all-evs", "lossy-uplink", all_evs=True),
             {Backend.FLUID: (Quantity.P50,)},
         ),
-        Control(
+        ControlScenario(
             "queues drop and do not trim", "incast-8-marked", _with("incast-8-drops", "incast-8-marked", trims=False),
             {Backend.HTSIM: (Quantity.AGAIN, Quantity.JAIN, *_TIMES)},
         ),
-        Control(
+        ControlScenario(
             "a message alone, which shares no link", "on-off", lone, {Backend.FLUID: (Quantity.P50,)}, stays=True,
         ),
     ]  # fmt: skip
 
 
 def run(
-    chosen: Sequence[Control],
+    chosen: Sequence[ControlScenario],
     seeds: Sequence[int],
     htsim: Htsim | None,
     folder: pathlib.Path,
     jobs: int,
     kernels: Kernels,
-    show: Callable[[Progress], None],
+    show: Callable[[CellProgress], None],
 ) -> tuple[list[ControlledDifference], list[str]]:
     """Run controls; return what they show, and runs that say nothing.
 

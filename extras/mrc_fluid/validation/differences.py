@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.htsim import PACKET_BYTES
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import MTU, OF_PACKETS, RELATIVE, Backend, Quantity
 from mrclab.studies.cells.intervals import interval
 
@@ -62,7 +62,7 @@ class Difference:
         return self.beyond and not self.cause
 
 
-def values(outcomes: Iterable[Outcome]) -> list[Value]:
+def values(outcomes: Iterable[ScenarioOutcome]) -> list[Value]:
     """Return means over seeds, in the order of the outcomes."""
     groups: dict[tuple[str, Backend, Quantity], list[float]] = {}
     for outcome in outcomes:

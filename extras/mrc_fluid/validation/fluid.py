@@ -11,8 +11,8 @@ from mrc_fluid.kernels import Kernels
 from mrc_fluid.schema import EvSpec
 from mrc_fluid.shares import LinkLoads
 from mrc_fluid.transfers import Transfer
-from mrc_fluid.validation.outcome import Outcome, of_flows
-from mrc_fluid.validation.scenario import Backend, Fabric, Failure, Scenario
+from mrc_fluid.validation.outcome import ScenarioOutcome, of_flows
+from mrc_fluid.validation.scenario import Backend, Failure, Scenario, ScenarioFabric
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
@@ -20,7 +20,7 @@ from mrclab.lab import describe
 from mrclab.runs.ideal import costs, payload_share
 
 
-def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels: Kernels) -> Outcome:
+def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels: Kernels) -> ScenarioOutcome:
     """Run a scenario as a fluid on the lab that its packets run on."""
     specs = scenario.flows(seed)
     loaded = _cluster(scenario, lab, topology)
@@ -33,7 +33,7 @@ def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels
     found = transfers.run(loaded, kernels, flows, ev, share, _rates(scenario, loaded))
     times = [(end - flow.start_s) * 1e6 for end, flow in zip(found.ends_s.tolist(), flows, strict=True)]
     facts = {"evs_bad": float(found.evs_bad), "lost": found.lost}
-    return Outcome(scenario.name, Backend.FLUID, seed, of_flows(specs, times), times, facts)
+    return ScenarioOutcome(scenario.name, Backend.FLUID, seed, of_flows(specs, times), times, facts)
 
 
 def payload_of(scenario: Scenario, seed: int, topology: Topology) -> float:
@@ -62,7 +62,7 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
     return parse_cluster(json.dumps(document), f"<{scenario.name}>")
 
 
-def _tiers(fabric: Fabric) -> dict[str, int]:
+def _tiers(fabric: ScenarioFabric) -> dict[str, int]:
     """Return the keys of a cluster file that say how T0s are connected."""
     if fabric.tiers == 2:
         return {"t1_per_plane": fabric.t1s}

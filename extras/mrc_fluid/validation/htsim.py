@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mrc_fluid.validation.outcome import Outcome, ScenarioError, of_flows
+from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome, of_flows
 from mrc_fluid.validation.scenario import (
     BDP_BYTES,
     DELAY_NS,
@@ -70,7 +70,7 @@ class Htsim:
             raise HtsimError(f"{path} is no program; give the path of htsim_uec, which its sources build by cmake")
         return cls(path.absolute())
 
-    def outcome(self, scenario: Scenario, seed: int, folder: pathlib.Path) -> Outcome:
+    def outcome(self, scenario: Scenario, seed: int, folder: pathlib.Path) -> ScenarioOutcome:
         """Write the input files of a scenario into a folder, run it, and return the outcome; the output is kept.
 
         Raises:
@@ -141,7 +141,7 @@ def matrix(scenario: Scenario, flows: Sequence[FlowSpec]) -> str:
     return "\n".join([f"Nodes {scenario.fabric.hosts}", f"Connections {len(rows)}", *rows]) + "\n"
 
 
-def parsed(scenario: Scenario, seed: int, flows: Sequence[FlowSpec], output: str) -> Outcome:
+def parsed(scenario: Scenario, seed: int, flows: Sequence[FlowSpec], output: str) -> ScenarioOutcome:
     """Return the outcome from what htsim printed.
 
     Raises:
@@ -158,4 +158,4 @@ def parsed(scenario: Scenario, seed: int, flows: Sequence[FlowSpec], output: str
     sent = new + again
     values = of_flows(flows, times)
     values |= {Quantity.TRIMMED: 100 * refused / sent, Quantity.AGAIN: 100 * again / sent}
-    return Outcome(scenario.name, Backend.HTSIM, seed, values, times, {})
+    return ScenarioOutcome(scenario.name, Backend.HTSIM, seed, values, times, {})

@@ -17,7 +17,7 @@ class ScenarioError(MrclabError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioOutcome:
     """The quantities of one run, those that the backend has; times of flows in us, in the order of the flows.
 
     `facts`: what closed forms are compared with, by name.

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from mrc_fluid.validation.outcome import Outcome, ScenarioError, of_flows
+from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome, of_flows
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrclab.studies.cells.cell import Cell, experiment
 from mrclab.studies.cells.measured import Measured
@@ -41,7 +41,7 @@ def cell(scenario: Scenario, seed: int, algorithm: Algorithm) -> Cell:
     return Cell(f"{scenario.name}, seed {seed}", lab, experiment(workload, steps), cost=scenario.cost)
 
 
-def outcome(scenario: Scenario, seed: int, result: Measured) -> Outcome:
+def outcome(scenario: Scenario, seed: int, result: Measured) -> ScenarioOutcome:
     """Return the outcome of a scenario from what its run has measured.
 
     Raises:
@@ -63,4 +63,6 @@ def outcome(scenario: Scenario, seed: int, result: Measured) -> Outcome:
     }
     values = of_flows(specs, times) | {name: 100 * count / sent for name, count in shares.items()}
     facts = {name: float(counters[key]) for name, key in FACTS.items()}
-    return Outcome(scenario.name, Backend.PACKETS, seed, values, times, facts | {"evs_bad": float(result.evs_bad)})
+    return ScenarioOutcome(
+        scenario.name, Backend.PACKETS, seed, values, times, facts | {"evs_bad": float(result.evs_bad)}
+    )

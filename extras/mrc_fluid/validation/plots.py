@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mrc_fluid.validation import closed
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_fluid.validation.variants import SCENARIOS, Part, VariantValue
@@ -52,7 +52,7 @@ def svg(drawn: Any) -> str:
     return _LONG.sub(r"\1", pages.svg_of(drawn))
 
 
-def distribution(axes: Any, outcomes: Sequence[Outcome], scenario: str) -> None:
+def distribution(axes: Any, outcomes: Sequence[ScenarioOutcome], scenario: str) -> None:
     """Draw the distribution of completion times over all seeds, by backend."""
     shares = np.linspace(0, 1, QUANTILES + 1)
     for backend in Backend:
@@ -196,7 +196,7 @@ def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> 
     axes.grid(alpha=0.3)
 
 
-def single(scenario: Scenario, outcomes: Sequence[Outcome]) -> str:
+def single(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> str:
     """Return the distribution of completion times of one scenario as SVG."""
     with drawing(scenario.name, figsize=(4.6, 2.6)) as (drawn, axes):
         distribution(axes, outcomes, scenario.name)

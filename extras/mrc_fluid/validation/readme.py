@@ -5,7 +5,7 @@ from __future__ import annotations
 from mrc_fluid.validation.check import SAME
 from mrc_fluid.validation.differences import POINTS_BOUND, RELATIVE_BOUND
 from mrc_fluid.validation.suite import SuiteResult
-from mrc_fluid.validation.summary import SUMMARY, Software, Summary
+from mrc_fluid.validation.summary import SUMMARY, Software, SuiteSummary
 from mrclab.studies.cells.tables import has_parquet
 
 _RUN = {
@@ -56,7 +56,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
-def text(made: SuiteResult, document: Summary, command: str) -> str:
+def text(made: SuiteResult, document: SuiteSummary, command: str) -> str:
     """Return the README as Markdown."""
     kind = "Parquet, and CSV beside it" if has_parquet() else "CSV (pyarrow is not installed, so there is no Parquet)"
     seeds = ", ".join(map(str, made.plan.seeds))

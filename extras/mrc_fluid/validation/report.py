@@ -11,13 +11,13 @@ from markupsafe import Markup
 
 from mrc_fluid.validation import plots, readme, summary
 from mrc_fluid.validation.differences import Difference, Value
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.measure import software
-from mrclab.studies.cells.tables import Kind, write
+from mrclab.studies.cells.tables import ColumnType, write
 
 PAGE, README = "index.html", "README.md"
 STYLE = """
@@ -90,15 +90,15 @@ class FormRow(NamedTuple):
 
 
 KINDS = (
-    dict.fromkeys(("seed", "flow", "source", "target", "bytes"), Kind.WHOLE)
+    dict.fromkeys(("seed", "flow", "source", "target", "bytes"), ColumnType.WHOLE)
     | dict.fromkeys(
         ("start_us", "completion_us", "value", "packets", "other", "off", "expected", "measured", "tolerance"),
-        Kind.NUMBER,
+        ColumnType.NUMBER,
     )
-    | dict.fromkeys(("beyond", "holds", "as_expected"), Kind.TRUTH)
+    | dict.fromkeys(("beyond", "holds", "as_expected"), ColumnType.TRUTH)
 )
 #: In both tables a bound is of another kind.
-NUMBER_BOUND = KINDS | {"bound": Kind.NUMBER}
+NUMBER_BOUND = KINDS | {"bound": ColumnType.NUMBER}
 
 
 def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathlib.Path:
@@ -144,7 +144,7 @@ def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathl
     return folder / PAGE
 
 
-def _flows(specs: dict[str, Scenario], outcomes: Sequence[Outcome]) -> list[FlowRow]:
+def _flows(specs: dict[str, Scenario], outcomes: Sequence[ScenarioOutcome]) -> list[FlowRow]:
     return [
         FlowRow(
             outcome.scenario, outcome.backend, outcome.seed, number, flow.source, flow.target, flow.bytes,

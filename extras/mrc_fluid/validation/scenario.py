@@ -89,7 +89,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Fabric:
+class ScenarioFabric:
     """A fabric whose NICs have the same rate whatever the number of planes, in two tiers, or in three.
 
     `pods`: with more than one, each has as many of the T0s, `t1s` T1s in a plane, and `t1_uplinks` from each of these
@@ -213,7 +213,7 @@ class Scenario:
 
     name: str
     title: str
-    fabric: Fabric
+    fabric: ScenarioFabric
     flows: Callable[[int], list[FlowSpec]]
     failures: Sequence[Failure] = ()
     both_ways: bool = False

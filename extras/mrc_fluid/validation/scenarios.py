@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mrc_fluid.validation.scenario import MTU, NIC_BPS, Fabric, Failure, FlowSpec, Scenario
+from mrc_fluid.validation.scenario import MTU, NIC_BPS, Failure, FlowSpec, Scenario, ScenarioFabric
 
 MICROSECOND = 1_000
 #: Flows are whole packets, so that bytes on the wire follow from their number.
@@ -70,7 +70,7 @@ def _incasts() -> list[Scenario]:
                 Scenario(
                     f"incast-{senders}{'-marked' if marks else ''}",
                     f"incast of {senders} senders" + (", with ECN marks at the last hop" if marks else ""),
-                    Fabric(t0s=t0s, last_hop_marks=marks),
+                    ScenarioFabric(t0s=t0s, last_hop_marks=marks),
                     incast(senders),
                     htsim=True,
                 )
@@ -84,8 +84,8 @@ UPLINK, POD_UPLINK, EARLY_NS = "p0-t0.0--p0-t1.0", "p0-t1.0--p0-t2.0", 40 * MICR
 
 def _pods() -> list[Scenario]:
     flows = permutation(32, group=8)
-    one, four = (Fabric(t0s=8, pods=4, t1_uplinks=2, planes=planes) for planes in (1, 4))
-    short = Fabric(t0s=8, pods=4, t1_uplinks=1)
+    one, four = (ScenarioFabric(t0s=8, pods=4, t1_uplinks=2, planes=planes) for planes in (1, 4))
+    short = ScenarioFabric(t0s=8, pods=4, t1_uplinks=1)
     return [
         Scenario("pods", "permutation between four pods, three tiers", one, flows, both_ways=True, htsim=True),
         Scenario("pods-planes", "permutation between four pods on four planes", four, flows, both_ways=True),
@@ -102,46 +102,51 @@ def _pods() -> list[Scenario]:
 
 SCENARIOS: tuple[Scenario, ...] = (
     *_incasts(),
-    Scenario("permutation", "permutation of 32 hosts", Fabric(t0s=8), permutation(32), both_ways=True, htsim=True),
     Scenario(
-        "permutation-planes", "permutation of 16 hosts on four planes", Fabric(planes=4), permutation(16),
+        "permutation", "permutation of 32 hosts", ScenarioFabric(t0s=8), permutation(32), both_ways=True, htsim=True,
+    ),
+    Scenario(
+        "permutation-planes", "permutation of 16 hosts on four planes", ScenarioFabric(planes=4), permutation(16),
         both_ways=True,
     ),
     Scenario(
-        "oversubscribed-2", "permutation, T0s oversubscribed 2:1", Fabric(t1s=2), permutation(16), both_ways=True,
-        htsim=True,
-    ),
-    Scenario(
-        "oversubscribed-4", "permutation, T0s oversubscribed 4:1", Fabric(t1s=1), permutation(16), both_ways=True,
-        htsim=True,
-    ),
-    Scenario(
-        "mixed-rtt", "incast of 8 senders, half of them 5 us further away", Fabric(far_ns=5 * MICROSECOND), incast(8)
-    ),
-    Scenario("on-off", "messages of 252 KiB at half of the load", Fabric(), on_off(16), both_ways=True, htsim=True),
-    Scenario(
-        "slow-t1", "permutation, one T1 at a quarter of its rate", Fabric(slow_t1s=1), permutation(16),
+        "oversubscribed-2", "permutation, T0s oversubscribed 2:1", ScenarioFabric(t1s=2), permutation(16),
         both_ways=True, htsim=True,
     ),
     Scenario(
-        "slow-plane", "permutation on four planes, one at a tenth of its rate", Fabric(planes=4, slow_plane=True),
-        permutation(16), both_ways=True,
+        "oversubscribed-4", "permutation, T0s oversubscribed 4:1", ScenarioFabric(t1s=1), permutation(16),
+        both_ways=True, htsim=True,
     ),
     Scenario(
-        "dead-uplink", "permutation on four planes, an uplink dies", Fabric(planes=4), permutation(16),
+        "mixed-rtt", "incast of 8 senders, half of them 5 us further away", ScenarioFabric(far_ns=5 * MICROSECOND),
+        incast(8)
+    ),
+    Scenario(
+        "on-off", "messages of 252 KiB at half of the load", ScenarioFabric(), on_off(16), both_ways=True, htsim=True,
+    ),
+    Scenario(
+        "slow-t1", "permutation, one T1 at a quarter of its rate", ScenarioFabric(slow_t1s=1), permutation(16),
+        both_ways=True, htsim=True,
+    ),
+    Scenario(
+        "slow-plane", "permutation on four planes, one at a tenth of its rate", ScenarioFabric(planes=4,
+        slow_plane=True), permutation(16), both_ways=True,
+    ),
+    Scenario(
+        "dead-uplink", "permutation on four planes, an uplink dies", ScenarioFabric(planes=4), permutation(16),
         [Failure(UPLINK, EARLY_NS)], both_ways=True,
     ),
     Scenario(
-        "lossy-uplink", "permutation on four planes, an uplink loses one packet in 20", Fabric(planes=4),
+        "lossy-uplink", "permutation on four planes, an uplink loses one packet in 20", ScenarioFabric(planes=4),
         permutation(16), [Failure(UPLINK, EARLY_NS, loss=0.05)], both_ways=True,
     ),
     Scenario(
-        "flapping-uplink", "permutation on four planes, an uplink is down 20 us three times", Fabric(planes=4),
+        "flapping-uplink", "permutation on four planes, an uplink is down 20 us three times", ScenarioFabric(planes=4),
         permutation(16), [Failure(UPLINK, EARLY_NS, 20 * MICROSECOND, 3)], both_ways=True,
     ),
     Scenario(
-        "cold-start", "permutation on four planes, a T1 is dead from the start", Fabric(planes=4), permutation(16),
-        [Failure("p0-t1.0", of_t1=True)], both_ways=True,
+        "cold-start", "permutation on four planes, a T1 is dead from the start", ScenarioFabric(planes=4),
+        permutation(16), [Failure("p0-t1.0", of_t1=True)], both_ways=True,
     ),
     *_pods(),
 )  # fmt: skip

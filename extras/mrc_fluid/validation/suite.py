@@ -11,7 +11,7 @@ from mrc_fluid.validation import closed, fluid, packets, variants
 from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value, differences, values
 from mrc_fluid.validation.htsim import Htsim
-from mrc_fluid.validation.outcome import Outcome, ScenarioError
+from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Scenario
 from mrc_fluid.validation.scenarios import by_name
@@ -21,7 +21,7 @@ from mrc_topo.topology import Topology
 from mrclab.studies.cells import workers
 from mrclab.studies.cells.cell import Cell
 from mrclab.studies.cells.measure import prepare, software
-from mrclab.studies.cells.workers import CellStore, Progress, Task
+from mrclab.studies.cells.workers import CellProgress, CellStore, CellTask
 
 #: Files of htsim's input and output.
 HTSIM = "htsim"
@@ -44,12 +44,12 @@ class SuiteResult:
     """All that came out; `problems` are runs that say nothing."""
 
     plan: Plan
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ScenarioOutcome] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     forms: list[ClosedForm] = field(default_factory=list)
-    variant_outcomes: list[tuple[Variant, Outcome]] = field(default_factory=list)
+    variant_outcomes: list[tuple[Variant, ScenarioOutcome]] = field(default_factory=list)
     variant_values: list[VariantValue] = field(default_factory=list)
 
     @property
@@ -68,7 +68,7 @@ def run(
     folder: pathlib.Path,
     jobs: int,
     kernels: Kernels,
-    show: Callable[[Progress], None] = lambda each: None,
+    show: Callable[[CellProgress], None] = lambda each: None,
 ) -> SuiteResult:
     """Run the suite; what the folder already has of packets is not repeated.
 
@@ -86,11 +86,11 @@ def run(
             topologies[scenario.name, seed] = prepare(cell)
             cells[scenario.name, seed] = cell
     digests = {key: cell.digest(programs) for key, cell in cells.items()}
-    tasks = {digests[key]: Task(digests[key], cell.name, cell) for key, cell in cells.items()}
+    tasks = {digests[key]: CellTask(digests[key], cell.name, cell) for key, cell in cells.items()}
     others = _variant_cells(plan)
     for variant, _, _, cell in others:
         digest = cell.digest(programs)
-        tasks.setdefault(digest, Task(digest, f"{cell.name}, {variant.name}", cell))
+        tasks.setdefault(digest, CellTask(digest, f"{cell.name}, {variant.name}", cell))
     failed = workers.run(list(tasks.values()), store, jobs, show)
     made = SuiteResult(plan)
     shares = {}
@@ -113,7 +113,7 @@ def run(
     for scenario in plan.scenarios:
         for seed in plan.seeds:
             interruption.check()
-            show(Progress(len(tasks), len(tasks), None, f"{scenario.name}, seed {seed}: other backends"))
+            show(CellProgress(len(tasks), len(tasks), None, f"{scenario.name}, seed {seed}: other backends"))
             key = scenario.name, seed
             try:
                 if scenario.fluid:

@@ -106,7 +106,7 @@ class Software(Model):
     packages: dict[str, str]
 
 
-class Summary(Model):
+class SuiteSummary(Model):
     """All of a run of the suite. `policies` by kind are what endpoints ran instead of MRC's own."""
 
     format: Literal[1] = FORMAT
@@ -139,9 +139,9 @@ def current() -> Software:
     )  # fmt: skip
 
 
-def summary(made: SuiteResult, command: str) -> Summary:
+def summary(made: SuiteResult, command: str) -> SuiteSummary:
     """Return the summary of a run of the suite; `command` repeats it."""
-    return Summary(
+    return SuiteSummary(
         command=command,
         software=current(),
         scenarios={each.name: each.title for each in made.plan.scenarios},
@@ -184,7 +184,7 @@ def summary(made: SuiteResult, command: str) -> Summary:
     )  # fmt: skip
 
 
-def read(folder: pathlib.Path) -> Summary:
+def read(folder: pathlib.Path) -> SuiteSummary:
     """Return the summary of a folder that the suite wrote.
 
     Raises:
@@ -192,7 +192,7 @@ def read(folder: pathlib.Path) -> Summary:
     """
     path = folder / SUMMARY
     try:
-        return Summary.model_validate_json(read_plain(path, MOST_BYTES))
+        return SuiteSummary.model_validate_json(read_plain(path, MOST_BYTES))
     except OSError as error:
         raise SummaryError(
             f"{path}: cannot be read: {error.strerror}; give a folder that `mrclab validate -o FOLDER` wrote"

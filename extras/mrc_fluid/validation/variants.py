@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mrc_fluid.validation.outcome import Outcome
+from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Quantity
 from mrc_topo.shipped import shipped
@@ -69,7 +69,7 @@ class VariantValue:
     seeds: int
 
 
-def values(outcomes: Iterable[tuple[Variant, Outcome]]) -> list[VariantValue]:
+def values(outcomes: Iterable[tuple[Variant, ScenarioOutcome]]) -> list[VariantValue]:
     """Return means and ranges over the seeds, in the order of the outcomes."""
     groups: dict[tuple[Variant, str, Quantity], list[float]] = {}
     for variant, outcome in outcomes:

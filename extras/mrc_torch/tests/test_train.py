@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from mrc_torch import cli as train_verb
 from mrc_torch.training import job, page, summary
-from mrc_torch.training.job import Job, JobResult, TrainingPlan
+from mrc_torch.training.job import JobResult, TrainingJob, TrainingPlan
 from mrclab.cli.app import app
 from mrclab.lab.faults.action import Action
 from mrclab.lab.processes.exits import ProcessExit
@@ -38,7 +38,7 @@ def go(backend: str, *, breaks: bool = True, mends: bool = True, **plan: Any) ->
     schedule += [(2.0, Action("restore", LINK))] if breaks and mends else []
     made = TrainingPlan("digits", NAMES, **{"steps": 30, "schedule": schedule, **plan})
     session: Any = Clock()
-    return Job(session, made, backend).go()
+    return TrainingJob(session, made, backend).go()
 
 
 def test_a_job_without_a_schedule_ends_with_its_steps() -> None:
@@ -116,7 +116,7 @@ def test_a_job_is_not_started_again_in_a_lab_that_is_dead(role: str, attempts: i
     session: Any = Clock()
     session.dead.append(ProcessExit.now(role, "was killed by SIGKILL"))
     plan = TrainingPlan("digits", NAMES, 30, restarts=2, schedule=[(1.0, Action("fail", LINK, "link_down"))])
-    result = Job(session, plan, "roce").go()
+    result = TrainingJob(session, plan, "roce").go()
     found = summary.summary(result)
     assert (found.status, len(result.attempts)) == ("failed", attempts)
     assert f"has died {attempts} times: rank 1 (h1)" in found.failures[-1]

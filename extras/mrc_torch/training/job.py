@@ -99,7 +99,7 @@ class JobResult:
 Observer = Callable[[JobResult, Attempt], None]
 
 
-class Job:
+class TrainingJob:
     """One job by one backend on one session.
 
     Args:
@@ -173,7 +173,7 @@ class Job:
 class _AttemptLoop:
     """One attempt, from the ranks' first word to their last."""
 
-    def __init__(self, job: Job, attempt: Attempt, ranks: Ranks) -> None:
+    def __init__(self, job: TrainingJob, attempt: Attempt, ranks: Ranks) -> None:
         self.job, self.attempt, self.ranks = job, attempt, ranks
         self.said: dict[RankEvent, set[int]] = {}
         self.errors: list[tuple[int, str]] = []

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from mrc_topo.base import look, quantiles
-from mrc_torch.training.summary import Summary
+from mrc_torch.training.summary import JobSummary
 from mrclab.results import charts, curves
-from mrclab.results.charts import Curve, Mark, Plot
+from mrclab.results.charts import ActionMark, Curve, Plot
 from mrclab.results.steps import TimeSummary
 from mrclab.studies.cells import pages
 
@@ -28,7 +28,7 @@ def _times(found: TimeSummary | None) -> str:
     return f"{shown} ms ({found.count})"
 
 
-def table(documents: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
+def table(documents: Sequence[JobSummary]) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows as text: a label in the first column, then one column for each backend."""
     rows: list[list[str]] = []
 
@@ -53,17 +53,17 @@ def table(documents: Sequence[Summary]) -> tuple[list[str], list[list[str]]]:
     return ["", *(f"{each.backend}" for each in documents)], rows
 
 
-def _losses(document: Summary) -> str:
+def _losses(document: JobSummary) -> str:
     losses = document.loss
     return f"{losses[0][1]:.4f}, {losses[-1][1]:.4f}" if losses else "-"
 
 
-def _ended(document: Summary) -> str:
+def _ended(document: JobSummary) -> str:
     told = [f"{each.ended} at step {each.step}" for each in document.restarts]
     return ", ".join(told) or "never"
 
 
-def _cost(document: Summary) -> str:
+def _cost(document: JobSummary) -> str:
     restarts = document.restarts
     if any(each.seconds is None for each in restarts):
         known = sum(each.seconds or 0.0 for each in restarts)
@@ -71,7 +71,7 @@ def _cost(document: Summary) -> str:
     return f"{sum(each.seconds or 0.0 for each in restarts):.1f} s"
 
 
-def text(documents: Sequence[Summary]) -> str:
+def text(documents: Sequence[JobSummary]) -> str:
     """Return the table for a terminal."""
     heads, rows = table(documents)
     lines = [heads, *rows]
@@ -81,11 +81,11 @@ def text(documents: Sequence[Summary]) -> str:
     )
 
 
-def render(documents: Sequence[Summary], title: str) -> str:
+def render(documents: Sequence[JobSummary], title: str) -> str:
     """Return the page."""
     heads, rows = table(documents)
     # Backends run one after the other; the schedule of each begins with its first step.
-    marks = [Mark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
+    marks = [ActionMark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
     body = pages.fill(
         "training.html",
         title=title,
@@ -101,7 +101,7 @@ def render(documents: Sequence[Summary], title: str) -> str:
     return look.page(title, body, ["report.css"], ["report.js"])
 
 
-def _plots(documents: Sequence[Summary]) -> list[Plot]:
+def _plots(documents: Sequence[JobSummary]) -> list[Plot]:
     """Return what the charts show: loss and time of each step, a curve for each backend."""
     loss, times = [], []
     for number, document in enumerate(documents):

@@ -19,7 +19,7 @@ from mrc_topo.base import interruption
 from mrc_topo.base.plain import DecodeError, decode
 from mrc_topo.extras import install, requirement
 from mrclab.lab.hosts.hostprocess import HostProcess
-from mrclab.lab.records.record import State
+from mrclab.lab.records.record import LabState
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.experiment import ExperimentError, Tree
 from p4lite.scratch import scratch
@@ -84,7 +84,7 @@ def need(*packages: str) -> None:
 
 
 @contextlib.contextmanager
-def shared_folder(state: State) -> Iterator[pathlib.Path]:
+def shared_folder(state: LabState) -> Iterator[pathlib.Path]:
     """Yield a folder that only the hosts of the lab see and may write to; it goes with the context."""
     others = os.geteuid() == 0 and state.uid > 0
     with scratch("train", passable=others) as folder:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mrc_torch.training.job import Attempt, AttemptEnd, JobResult
 from mrc_torch.training.ranks import BACKENDS
 from mrclab.results import steps
-from mrclab.results.steps import Step, TimeSummary
+from mrclab.results.steps import TimeSummary, TrainingStep
 
 
 def zero_ns(result: JobResult) -> int:
@@ -17,7 +17,7 @@ def zero_ns(result: JobResult) -> int:
     return min(begun, default=result.attempts[0].connected_ns or result.attempts[0].started_ns)
 
 
-def steps_of(result: JobResult) -> list[Step]:
+def steps_of(result: JobResult) -> list[TrainingStep]:
     """Return the steps that all ranks have ended, those that a restart repeated among them, in the order of time."""
     finished = max(each.ended_ns for each in result.attempts)
     broken = steps.broken_intervals(result.happenings, finished)
@@ -26,7 +26,9 @@ def steps_of(result: JobResult) -> list[Step]:
         begin = 0
         for number in attempt.steps(len(result.plan.names)):
             begin, end = begin or attempt.begins[number], attempt.ends[number]
-            found.append(Step(number, begin, end, any(since < end and begin < until for since, until in broken)))
+            found.append(
+                TrainingStep(number, begin, end, any(since < end and begin < until for since, until in broken))
+            )
             begin = end
     return found
 
@@ -66,7 +68,7 @@ class StepRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Summary:
+class JobSummary:
     """What a job by one backend came to: an entry of train.json. Times are in seconds after the first step began.
 
     `loss`: of each step, by number. `times`: of steps, by `mrclab.results.steps.DURING`. `reached`: the last step.
@@ -123,7 +125,7 @@ def _beyond(attempt: Attempt, number: int, ranks: int) -> int:
     return attempt.begins[number + 1] if attempt.counts.get(number + 1, 0) == ranks else attempt.ended_ns
 
 
-def summary(result: JobResult) -> Summary:
+def summary(result: JobResult) -> JobSummary:
     """Summarize a job."""
     zero, rows = zero_ns(result), steps_of(result)
     times = {}
@@ -134,7 +136,7 @@ def summary(result: JobResult) -> Summary:
     reduced = [each / 1e9 for attempt in result.attempts for each in attempt.all_reduce_ns]
     span = (max((each.end_ns for each in rows), default=zero) - zero) / 1e9
     reached = max((each.number for each in rows), default=0)
-    return Summary(
+    return JobSummary(
         backend=result.backend,
         transport="tcp" if result.backend == "gloo" else BACKENDS[result.backend][1],
         model=result.plan.model,

@@ -18,7 +18,7 @@ from mrc_topo.base.interruption import interruptible
 from mrc_workshop.classroom import classfile, collecting, gradebook, notebooks, page, resetting, standing
 from mrc_workshop.classroom.classfile import Classroom, Student
 from mrc_workshop.classroom.standing import Standing, State
-from mrc_workshop.classroom.store import Store
+from mrc_workshop.classroom.store import ClassStore
 from mrc_workshop.grade import Grade
 from mrclab.results.terminal import Terminal
 
@@ -55,7 +55,7 @@ def collect(
         received_s = None if received is None else classfile.moment(received)
     except ValueError as error:
         raise UsageError(f"--received: {error}") from error
-    store = Store(classroom)
+    store = ClassStore(classroom)
     with store.changing():
         made = collecting.collect(classroom, store, received_s)
     for each in made.receipts:
@@ -73,7 +73,7 @@ def grade_class(
 ) -> None:
     """Grade what was collected, each version in a sandbox; what was graded before is not run again."""
     classroom = classfile.read_class(pathlib.Path(path))
-    store = Store(classroom)
+    store = ClassStore(classroom)
     with store.changing(), interruptible():
         standing.grade_class(classroom, store, jobs=jobs, progress=_tell)
     made = standing.standings(classroom, store)
@@ -92,7 +92,7 @@ def show_progress(
     """Show the progress of the class: students and exercises, from the grades of what was collected."""
     classroom = classfile.read_class(pathlib.Path(path))
     students = _chosen(classroom, group)
-    made = standing.standings(classroom, Store(classroom))
+    made = standing.standings(classroom, ClassStore(classroom))
     mine = [each for each in made if each.student in {student.id for student in students}]
     if output is not None:
         write_whole(output, page.page(classroom, made, students, time.time()))
@@ -115,7 +115,7 @@ def reset(
     """Put the starter into a student's folder, after a backup of what is there."""
     classroom = classfile.read_class(pathlib.Path(path))
     who, what = classroom.student(student), classroom.assignment(exercise)
-    store = Store(classroom)
+    store = ClassStore(classroom)
     with store.changing():
         backup = resetting.reset(classroom, store, who, what)
     typer.echo(f"{who.id} {what.name}: as in the beginning; backup: {backup}; beside the starter: FILE.mine")
@@ -128,7 +128,7 @@ def export(
 ) -> None:
     """Write the grades as CSV."""
     classroom = classfile.read_class(pathlib.Path(path))
-    made = standing.standings(classroom, Store(classroom))
+    made = standing.standings(classroom, ClassStore(classroom))
     write_whole(output, gradebook.export(classroom, made), mode=0o600)
     waiting = sum(each.state is State.WAITING for each in made)
     tail = f"; {waiting} wait for `mrclab workshop class grade`" if waiting else ""

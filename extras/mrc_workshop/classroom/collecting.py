@@ -14,7 +14,7 @@ from mrc_topo.base.document import printable
 from mrc_workshop.classroom import handin, reading
 from mrc_workshop.classroom.classfile import Classroom, Student
 from mrc_workshop.classroom.reading import Found, RefusedError
-from mrc_workshop.classroom.store import Receipt, Store, digest
+from mrc_workshop.classroom.store import ClassStore, Receipt, digest
 from mrc_workshop.exercise import WorkshopError
 
 
@@ -26,7 +26,7 @@ class Collected:
     problems: list[str] = field(default_factory=list)
 
 
-def collect(classroom: Classroom, store: Store, received_s: float | None = None) -> Collected:
+def collect(classroom: Classroom, store: ClassStore, received_s: float | None = None) -> Collected:
     """Keep what students have changed or handed in since the last time. Nothing of theirs is changed or run.
 
     Args:
@@ -65,7 +65,13 @@ def collect(classroom: Classroom, store: Store, received_s: float | None = None)
 
 
 def _keep(
-    store: Store, student: Student, exercise: str, found: Found, received_s: float | None, now_s: float, made: Collected
+    store: ClassStore,
+    student: Student,
+    exercise: str,
+    found: Found,
+    received_s: float | None,
+    now_s: float,
+    made: Collected,
 ) -> None:
     found.changed_s = found.changed_s if received_s is None else received_s
     receipt = store.add(student.id, exercise, found, now_s)
@@ -105,7 +111,9 @@ def home_of(account: str) -> tuple[pathlib.Path, int]:
     return pathlib.Path(os.path.realpath(entry.pw_dir)), entry.pw_uid
 
 
-def _collect_inbox(classroom: Classroom, store: Store, received_s: float | None, now_s: float, made: Collected) -> None:
+def _collect_inbox(
+    classroom: Classroom, store: ClassStore, received_s: float | None, now_s: float, made: Collected
+) -> None:
     """Collect handed-in files, the oldest first, so that the last one that a student handed in counts."""
     place = classroom.folder / (classroom.content.inbox or "")
     known = {each.name: each.exercise for each in classroom.assignments}
@@ -135,7 +143,7 @@ def _collect_inbox(classroom: Classroom, store: Store, received_s: float | None,
                 _keep(store, student, name, each, received_s, now_s, made)
 
 
-def _seen(store: Store, student: Student, exercise: str, found: Found) -> bool:
+def _seen(store: ClassStore, student: Student, exercise: str, found: Found) -> bool:
     """Return whether this version was kept before: files stay in the inbox, and an old one is not a new version."""
     return any(each.digest == digest(found.files) for each in store.receipts(student.id, exercise))
 

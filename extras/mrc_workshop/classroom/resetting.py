@@ -16,7 +16,7 @@ from mrc_workshop.classroom import reading
 from mrc_workshop.classroom.classfile import Assignment, Classroom, Student
 from mrc_workshop.classroom.collecting import place_of
 from mrc_workshop.classroom.reading import RefusedError
-from mrc_workshop.classroom.store import BACKUPS, Store
+from mrc_workshop.classroom.store import BACKUPS, ClassStore
 from mrc_workshop.exercise import Exercise, WorkshopError
 
 TIMEOUT_S = 60
@@ -32,7 +32,7 @@ _RESET = (
 )
 
 
-def reset(classroom: Classroom, store: Store, student: Student, assignment: Assignment) -> pathlib.Path:
+def reset(classroom: Classroom, store: ClassStore, student: Student, assignment: Assignment) -> pathlib.Path:
     """Put the starter into a student's folder; return the folder of the backup. The lock of the records must be held.
 
     The student's own files stay beside, as `FILE.mine`. Files in the student's folder are written by a process that

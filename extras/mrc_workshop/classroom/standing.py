@@ -13,7 +13,7 @@ from typing import Any
 
 from mrc_workshop import grade as grading
 from mrc_workshop.classroom.classfile import Assignment, Classroom, Student, shown_time
-from mrc_workshop.classroom.store import Receipt, Store
+from mrc_workshop.classroom.store import ClassStore, Receipt
 from mrc_workshop.exercise import Exercise
 from mrc_workshop.grade import Grade
 
@@ -74,7 +74,7 @@ class Standing:
 
 def grade_class(
     classroom: Classroom,
-    store: Store,
+    store: ClassStore,
     *,
     jobs: int | None = None,
     progress: Callable[[Grade, int, int], None] = lambda made, done, total: None,
@@ -106,7 +106,7 @@ def grade_class(
     return made
 
 
-def _lay_out(classroom: Classroom, store: Store, assignment: Assignment, late: bool) -> pathlib.Path | None:
+def _lay_out(classroom: Classroom, store: ClassStore, assignment: Assignment, late: bool) -> pathlib.Path | None:
     """Copy the versions that count to where the grader finds a folder for each student; None if there are none."""
     place = store.folder / FOLDERS[late] / assignment.name
     shutil.rmtree(place, ignore_errors=True)
@@ -117,7 +117,7 @@ def _lay_out(classroom: Classroom, store: Store, assignment: Assignment, late: b
     return place if place.is_dir() else None
 
 
-def standings(classroom: Classroom, store: Store) -> list[Standing]:
+def standings(classroom: Classroom, store: ClassStore) -> list[Standing]:
     """Return where each student is with each exercise, in the order of roster and class file.
 
     Raises:
@@ -146,7 +146,7 @@ def standings(classroom: Classroom, store: Store) -> list[Standing]:
 
 def _standing(
     classroom: Classroom,
-    store: Store,
+    store: ClassStore,
     student: Student,
     assignment: Assignment,
     receipts: Sequence[Receipt | None],
@@ -187,7 +187,7 @@ def _standing(
     )
 
 
-def equal_answers(store: Store, assignment: Assignment, students: Sequence[Student]) -> dict[str, tuple[str, ...]]:
+def equal_answers(store: ClassStore, assignment: Assignment, students: Sequence[Student]) -> dict[str, tuple[str, ...]]:
     """Return the students whose last files equal those of others or the solution, but for comments and white space.
 
     Answers that equal the starter are left out: they were not changed.

@@ -48,7 +48,7 @@ class Ledger(Model):
     receipts: list[Receipt] = []
 
 
-class Store:
+class ClassStore:
     """The records of one class."""
 
     def __init__(self, classroom: Classroom) -> None:

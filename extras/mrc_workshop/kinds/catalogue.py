@@ -25,13 +25,13 @@ from mrc_workshop.kinds import (
     usid,
     verdicts,
 )
-from mrc_workshop.kinds.registry import Finding, Kind
+from mrc_workshop.kinds.registry import CheckKind, Finding
 
 #: The modules that register kinds when they are imported.
 MODULES = (counters, load, loss, policies, ports, postmortem, prediction, queues, race, storm, usid, verdicts)
 
 
-def all_kinds() -> dict[str, Kind]:
+def all_kinds() -> dict[str, CheckKind]:
     """Return all kinds by name."""
     return dict(sorted(registry.KINDS.items()))
 

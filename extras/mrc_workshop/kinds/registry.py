@@ -42,7 +42,7 @@ J = TypeVar("J", bound=Judge)
 
 
 @dataclass(frozen=True)
-class Kind:
+class CheckKind:
     """A registered kind: its function, the model of its parameters, and its description (the function's first line)."""
 
     name: str
@@ -51,7 +51,7 @@ class Kind:
     about: str
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, CheckKind] = {}
 
 
 def kind(params: type[Model]) -> Callable[[J], J]:
@@ -60,7 +60,7 @@ def kind(params: type[Model]) -> Callable[[J], J]:
     def register(function: J) -> J:
         name = function.__name__
         about = (inspect.getdoc(function) or "").partition("\n")[0]
-        KINDS[name] = Kind(name, function, params, about)
+        KINDS[name] = CheckKind(name, function, params, about)
         return function
 
     return register

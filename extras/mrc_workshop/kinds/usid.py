@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mrc_topo import addressing
 from mrc_workshop import inject
-from mrc_workshop.inject import Hop, Packet
+from mrc_workshop.inject import Hop, InjectedPacket
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 from mrc_workshop.trace import CapturedPacket, address_text, line
@@ -36,7 +36,7 @@ def usid_paths(params: NoParams, runs: Sequence[Run]) -> Finding:
     return Finding(False, measured, worst.mistake, worst.evidence, worst.packets, worst.run)
 
 
-def _judge(run: Run, packet: Packet, seen: list[CapturedPacket]) -> Finding | None:
+def _judge(run: Run, packet: InjectedPacket, seen: list[CapturedPacket]) -> Finding | None:
     """Return the first mistake of the switches with a packet; None if there is none."""
     topology = run.topology
 

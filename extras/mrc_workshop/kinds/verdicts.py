@@ -9,14 +9,14 @@ from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, kind
 
 
-class Verdict(Model):
+class VerdictParams(Model):
     """`hint`: the meaning of a failed check, by a word in its name."""
 
     hint: dict[str, str] = {}
 
 
-@kind(Verdict)
-def verdict(params: Verdict, runs: Sequence[Run]) -> Finding:
+@kind(VerdictParams)
+def verdict(params: VerdictParams, runs: Sequence[Run]) -> Finding:
     """Everything holds that a run expects of itself: evidence of failures, settled goodput, recovery, queue pairs."""
     count = 0
     for run in runs:

@@ -25,7 +25,7 @@ from mrc_workshop.classroom.classfile import Classroom
 from mrc_workshop.classroom.collecting import Collected
 from mrc_workshop.classroom.reading import RefusedError
 from mrc_workshop.classroom.standing import State
-from mrc_workshop.classroom.store import Store
+from mrc_workshop.classroom.store import ClassStore
 from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.grade import Grade
 
@@ -67,14 +67,14 @@ def start(classroom: Classroom, student: str, of: pathlib.Path = USID / "solutio
 
 
 def collected(classroom: Classroom, at_s: float | None = None) -> Collected:
-    store = Store(classroom)
+    store = ClassStore(classroom)
     with store.changing():
         return collecting.collect(classroom, store, at_s)
 
 
 def graded(classroom: Classroom, shares: dict[str, float], late: bool = False) -> None:
     """Write grades of what was collected as the grader does; what they say is the test's."""
-    store, rows = Store(classroom), []
+    store, rows = ClassStore(classroom), []
     for assignment in classroom.assignments:
         for student in classroom.students:
             receipt = store.counted(student.id, assignment)[late]
@@ -89,7 +89,7 @@ def graded(classroom: Classroom, shares: dict[str, float], late: bool = False) -
 
 
 def by_student(classroom: Classroom, name: str = "01-usid") -> dict[str, standing.Standing]:
-    found = standing.standings(classroom, Store(classroom))
+    found = standing.standings(classroom, ClassStore(classroom))
     return {each.student: each for each in found if each.exercise == name}
 
 
@@ -275,8 +275,8 @@ def test_old_file_of_the_inbox_does_not_become_the_last_version_again(tmp_path: 
         time.sleep(0.02)  # the kernel's time of a file has ticks
     for _ in range(2):
         collected(classroom)
-        last = Store(classroom).receipts("s3", "01-usid")[-1]
-        assert (last.number, (Store(classroom).version(last) / "usid.p4").read_text()) == (2, "// 2\n")
+        last = ClassStore(classroom).receipts("s3", "01-usid")[-1]
+        assert (last.number, (ClassStore(classroom).version(last) / "usid.p4").read_text()) == (2, "// 2\n")
 
 
 def test_no_more_than_the_limit_is_unpacked(tmp_path: pathlib.Path) -> None:
@@ -314,7 +314,7 @@ def test_archive_that_a_learner_made_by_hand_counts_by_its_marker(tmp_path: path
         **{f"mine/{learner.MARKER}": b"01-usid\n", "mine/usid.p4": b"// mine\n"},
     )
     (receipt,) = collected(classroom).receipts
-    assert (Store(classroom).version(receipt) / "usid.p4").read_bytes() == b"// mine\n"
+    assert (ClassStore(classroom).version(receipt) / "usid.p4").read_bytes() == b"// mine\n"
 
 
 # --- what is shown and exported -----------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def test_grades_are_exported_with_a_row_for_each_student_and_exercise(tmp_path: 
     start(classroom, "s2", USID / "starter")
     collected(classroom, DUE_S + 1)
     graded(classroom, {"s1": 1.0, "s2": 0.5}, late=True)
-    found = standing.standings(classroom, Store(classroom))
+    found = standing.standings(classroom, ClassStore(classroom))
 
     formula = "'=cmd|' /C calc'!A0"
     when = classfile.shown_time(DUE_S + 1)
@@ -439,7 +439,7 @@ def test_instructors_reset_keeps_a_backup(open_folder: pathlib.Path) -> None:
             os.chown(each, entry.pw_uid, entry.pw_gid)
         if not _nobody_reaches(place):
             pytest.skip("user nobody reaches neither this checkout nor the temporary folder")
-    store = Store(classroom)
+    store = ClassStore(classroom)
     with store.changing():
         backup = resetting.reset(classroom, store, classroom.student("s1"), classroom.assignment("1"))
     assert (backup / "usid.p4").read_bytes() == (USID / "solution" / "usid.p4").read_bytes()
@@ -461,8 +461,8 @@ def _nobody_reaches(place: pathlib.Path) -> bool:
 def test_two_commands_do_not_write_the_records_at_once(tmp_path: pathlib.Path) -> None:
     classroom = made(tmp_path / "class")
     with (
-        Store(classroom).changing(),
+        ClassStore(classroom).changing(),
         pytest.raises(WorkshopError, match="another command collects"),
-        Store(classroom).changing(),
+        ClassStore(classroom).changing(),
     ):
         time.sleep(0)

@@ -22,7 +22,7 @@ from mrc_topo.units import parse_rate_bps, parse_time_ns
 from mrc_workshop import confine, exercise, inject, judge, keep, learner, trace, verify
 from mrc_workshop.drawn import RandomFailures, RandomLink, overrides
 from mrc_workshop.exercise import WorkshopError
-from mrc_workshop.job import Job
+from mrc_workshop.job import CheckJob
 from mrc_workshop.trace import CapturedPacket
 from mrclab.runs.experiment import ExperimentError
 
@@ -236,9 +236,9 @@ def test_of_a_learners_experiment_only_workload_schedule_and_expectation_count(
     shutil.copytree(one.solution, tmp_path / "mine")
     path = tmp_path / "mine" / "lossy.yaml"
     path.write_text(path.read_text() + "policies: {ev: evil.py:Evil}\nswitch: bmv2\ntransport: roce\n")
-    jobs: list[Job] = []
+    jobs: list[CheckJob] = []
 
-    def stopped(job: Job, *given: Any) -> Any:
+    def stopped(job: CheckJob, *given: Any) -> Any:
         jobs.append(job)
         raise WorkshopError("enough")
 
@@ -299,7 +299,7 @@ def test_drawn_links_are_others_of_the_lab_within_their_ranges(seed: int) -> Non
 def test_the_seeds_draw_the_hidden_scenarios_of_the_open_exercise(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = []
 
-    def stopped(job: Job, *given: Any) -> Any:
+    def stopped(job: CheckJob, *given: Any) -> Any:
         jobs.append(job)
         raise WorkshopError("enough")
 

@@ -16,9 +16,9 @@ import yaml
 
 from mrc_topo.shipped import shipped
 from mrc_workshop import confine, exercise, judge, keep
-from mrc_workshop.confine import Outcome
-from mrc_workshop.exercise import Exercise, Limits, NotGraded, WorkshopError
-from mrc_workshop.job import Facts, Job, Run, RunFacts, RunOrder
+from mrc_workshop.confine import ConfinedOutcome
+from mrc_workshop.exercise import CodeLimits, Exercise, NotGraded, WorkshopError
+from mrc_workshop.job import CheckJob, Facts, Run, RunFacts, RunOrder
 from mrc_workshop.judge import CheckLine, Report, SubmissionError, stretched
 from mrc_workshop.kinds import registry
 from mrc_workshop.kinds.registry import Finding, NoParams
@@ -49,7 +49,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> list[list[Run]]:
         run = runs[0] if runs else None
         return Finding(params.passed, "measured", "" if params.passed else "a mistake", run=run, score=params.score)
 
-    monkeypatch.setitem(registry.KINDS, "planted", registry.Kind("planted", find, Params, ""))
+    monkeypatch.setitem(registry.KINDS, "planted", registry.CheckKind("planted", find, Params, ""))
     return seen
 
 
@@ -75,7 +75,7 @@ def orders(
     return judge._orders(made, sources or TEXTS, more, quick)
 
 
-def ran(job: Job, **changes: Any) -> Facts:
+def ran(job: CheckJob, **changes: Any) -> Facts:
     """Return the facts of a process that did all that it was told, but for `changes` in its first run."""
     runs = [RunFacts(name=each.name, seed=each.seed, hidden=each.hidden) for each in job.orders]
     return Facts(runs=[runs[0].model_copy(update=changes), *runs[1:]])
@@ -84,13 +84,15 @@ def ran(job: Job, **changes: Any) -> Facts:
 def checked(
     made: Exercise,
     monkeypatch: pytest.MonkeyPatch,
-    leave: Callable[[Job], Outcome] = lambda job: Outcome(ran(job), "", "printed\n", 1.5, {"network": True}),
+    leave: Callable[[CheckJob], ConfinedOutcome] = lambda job: ConfinedOutcome(
+        ran(job), "", "printed\n", 1.5, {"network": True}
+    ),
     **options: Any,
 ) -> tuple[Report, list[tuple[Any, ...]]]:
     """Return the outcome of a check whose process is replaced, and what it was called with."""
     calls: list[tuple[Any, ...]] = []
 
-    def run(job: Job, *arguments: Any) -> Outcome:
+    def run(job: CheckJob, *arguments: Any) -> ConfinedOutcome:
         calls.append((job, *arguments))
         return leave(job)
 
@@ -335,7 +337,7 @@ def test_check_tells_each_run_when_it_begins_and_each_line_when_it_is_judged(
     made_, told = made(tmp_path, checks=CHECKS * 2), list[str]()
     asked: list[RunOrder] = []
 
-    def run(job: Job, scratch: confine.Scratch, *given: Any) -> Outcome:
+    def run(job: CheckJob, scratch: confine.Scratch, *given: Any) -> ConfinedOutcome:
         look, names = given[-1], [each.name for each in job.orders]
         asked.extend(job.orders)
         look(0.0)
@@ -344,7 +346,7 @@ def test_check_tells_each_run_when_it_begins_and_each_line_when_it_is_judged(
             look(0.0)
             look(0.0)
         assert told == [f"run {number} of {len(names)}: {name}" for number, name in enumerate(names, 1)]
-        return Outcome(ran(job), "", "", 1.0, {})
+        return ConfinedOutcome(ran(job), "", "", 1.0, {})
 
     monkeypatch.setattr(confine, "run", run)
     report = judge.check(made_, made_.starter, progress=told.append, judged=lambda line: told.append(line.what))
@@ -397,7 +399,7 @@ def test_an_error_of_the_machine_is_not_taken_for_the_learners(
 
 
 def test_ended_process_fails_and_leaves_the_rest_open(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report, _ = checked(made(tmp_path), monkeypatch, lambda job: Outcome(ran(job), "it took 9 s", "", 1.0))
+    report, _ = checked(made(tmp_path), monkeypatch, lambda job: ConfinedOutcome(ran(job), "it took 9 s", "", 1.0))
     assert report.lines == [
         CheckLine("it comes to an end within its limits", False, mistake="it took 9 s"),
         CheckLine("the first", None),
@@ -405,7 +407,7 @@ def test_ended_process_fails_and_leaves_the_rest_open(tmp_path: pathlib.Path, mo
     assert report.score is None
 
 
-def fewer(job: Job) -> Facts:
+def fewer(job: CheckJob) -> Facts:
     return Facts(runs=ran(job).runs[:-1])
 
 
@@ -413,9 +415,9 @@ def fewer(job: Job) -> Facts:
     "facts", [fewer, lambda job: ran(job, seed=99), lambda job: ran(job, name="x"), lambda job: ran(job, hidden=True)]
 )
 def test_other_facts_than_those_asked_for_fail(
-    facts: Callable[[Job], Facts], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    facts: Callable[[CheckJob], Facts], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report, _ = checked(made(tmp_path), monkeypatch, lambda job: Outcome(facts(job), "", "", 1.0))
+    report, _ = checked(made(tmp_path), monkeypatch, lambda job: ConfinedOutcome(facts(job), "", "", 1.0))
     mistake = "its process left other facts than those asked for"
     assert report.lines == [
         CheckLine("it leaves what was recorded", False, mistake=mistake),
@@ -437,7 +439,9 @@ def test_run_that_broke_off_says_where(
     stage: str, what: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exercise_ = made(tmp_path, {"mine.p4": "", "mine.py": ""}, edit=["lab.yaml", "mine.p4", "mine.py"])
-    report, _ = checked(exercise_, monkeypatch, lambda job: Outcome(ran(job, stage=stage, problem="why"), "", "", 1.0))
+    report, _ = checked(
+        exercise_, monkeypatch, lambda job: ConfinedOutcome(ran(job, stage=stage, problem="why"), "", "", 1.0)
+    )
     assert report.lines == [CheckLine(what, False, mistake="why", where="incast, seed 1"), CheckLine("the first", None)]
 
 
@@ -469,7 +473,7 @@ def test_process_sees_neither_the_exercises_nor_what_is_hidden(
         exercise_, monkeypatch, hide=[tmp_path / "others"], stop=stop
     )
     assert job.edit == ["lab.yaml"]
-    assert limits == Limits(cpu_s=7)
+    assert limits == CodeLimits(cpu_s=7)
     assert hidden == [shipped("workshop"), exercise_.folder, tmp_path / "others"]
     assert (plays, stopped) == (False, stop)
     assert not scratch.out.exists(), "the folders of a job go with it"
@@ -492,7 +496,7 @@ def test_refused_document_runs_nothing(tmp_path: pathlib.Path, monkeypatch: pyte
 
 
 def test_busy_machine_grades_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = Outcome(Facts(), "", "", 1.0, not_graded="the machine is busy")
+    outcome = ConfinedOutcome(Facts(), "", "", 1.0, not_graded="the machine is busy")
     with pytest.raises(NotGraded, match="not graded: the machine is busy"):
         checked(made(tmp_path), monkeypatch, lambda job: outcome)
 

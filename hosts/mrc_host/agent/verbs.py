@@ -28,7 +28,7 @@ from mrc_host.node.quota import RefusedError
 from mrc_host.proto.memory import MemoryFault, ProcessMemory
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import map_shared
-from mrc_host.verbs.requests import Hello
+from mrc_host.verbs.requests import ProgramHello
 from mrc_topo.base import rpc
 from mrc_topo.base.plain import encode
 
@@ -81,7 +81,7 @@ class EventBell:
             self.fd = -1
 
 
-class ProgramMemory(ProcessMemory):
+class MemoryFile(ProcessMemory):
     """The memory of a program, by the file descriptor of its /proc/self/mem, which it opened and sent itself.
 
     The descriptor stays with that memory: once the program has ended or executed another one, reads return nothing, and
@@ -142,7 +142,7 @@ def _file_system(fd: int) -> int:
     return int.from_bytes(described.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder)
 
 
-class Resources:
+class AgentResources:
     """See `programs.shared.Resources`."""
 
     def __init__(self, process: ProcessMemory | None = None) -> None:
@@ -239,14 +239,14 @@ class VerbsServer:
     ) -> Answer:
         """Handle the first request of a program."""
         version = arguments.get("version")
-        if op != Hello.verb or version != layout.VERSION:
+        if op != ProgramHello.verb or version != layout.VERSION:
             raise RefusedError(
                 errno.EPROTO,
                 f"the program speaks version {version!r} of the verbs, the agent {layout.VERSION}; "
                 "both must be of one mrclab",
             )
-        process = ProgramMemory(sent[0]) if sent else None
-        program = self.node.connect_program(Resources(process), functools.partial(self._disconnect, fd))
+        process = MemoryFile(sent[0]) if sent else None
+        program = self.node.connect_program(AgentResources(process), functools.partial(self._disconnect, fd))
         sent.clear()  # the program has it now
         self._peers[fd] = (peer, program)
         self.loop.watch(program.doorbell.fd, lambda now: silence(program.doorbell.fd))

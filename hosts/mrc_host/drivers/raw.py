@@ -45,7 +45,7 @@ def _nothing() -> bool:
     return False
 
 
-class Ring(Protocol):
+class PortRings(Protocol):
     """What a station needs of a port's rings; `PacketRing` has it."""
 
     interface: str
@@ -87,7 +87,7 @@ class RingNode:
     def __init__(
         self,
         node: NodeInterface,
-        rings: Sequence[Ring],
+        rings: Sequence[PortRings],
         rate_bps: Sequence[int],
         mtu_bytes: int,
         burst_ns: int = 4_000_000,
@@ -155,7 +155,7 @@ class RingNode:
         With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
         """
         arrived: list[tuple[int, int, bytes]] = []
-        full: list[Ring] = []
+        full: list[PortRings] = []
         for port, ring in enumerate(self.rings):
             if ring.readable() and ring.take(RX_BATCH, port, arrived) == RX_BATCH:
                 full.append(ring)

@@ -31,9 +31,9 @@ from mrc_host.graph.graph import (
     CollectiveKind,
     Compute,
     Graph,
+    GraphProgram,
     Ints,
     Node,
-    Program,
     Receive,
     Send,
     one,
@@ -321,7 +321,7 @@ def to_graph(
         if not _controls_hold(nodes):
             dropped[file] = sum(len(node.controls) for node in nodes)
             nodes = [replace(node, controls=()) for node in nodes]
-        programs.append(Program(own, _nodes(nodes, file, own, sets, ops_per_ns)))
+        programs.append(GraphProgram(own, _nodes(nodes, file, own, sets, ops_per_ns)))
     return Graph(ranks, programs, sets, name, list(_notes(files, dropped, name)))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from mrc_host.graph.collectives import split
 from mrc_host.graph.errors import GraphError
-from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, Ints, Node, Program, Receive, Send
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, GraphProgram, Ints, Node, Receive, Send
 from mrc_host.graph.models import MODELS, WORD, ModelShape
 
 #: Tags of messages from stage to stage.
@@ -156,7 +156,7 @@ def generate(plan: Parallelism) -> Graph:
     programs = []
     for number in range(stages):
         own = grid[number].ravel()
-        programs.append(Program(own, _program(plan, _stage(plan, number, int(depths[number])), own, per_stage)))
+        programs.append(GraphProgram(own, _program(plan, _stage(plan, number, int(depths[number])), own, per_stage)))
     name = f"{plan.model} on {plan.gpus} GPUs"
     return Graph(len(ranks), programs, groups, name)
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mrc_host.graph.errors import at
-from mrc_host.graph.graph import MAX_RANKS, MAX_READ, Compute, Graph, Node, Program, Receive, Send, one
+from mrc_host.graph.graph import MAX_RANKS, MAX_READ, Compute, Graph, GraphProgram, Node, Receive, Send, one
 
 _WORD = re.compile(r"[ \t\r]*(?:([A-Za-z]\w*)|(-1|\d{1,18})|([:{}]))")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -141,7 +141,7 @@ def parse(text: str, name: str) -> Graph:
         raise at(reading.here.place, f"the block of rank {reading.own} has no end; close it with '}}'")
     if count is None:
         raise at(reading.place, f"no 'num_ranks N'; is this a GOAL schedule in text? {EXAMPLE}")
-    programs = [Program(one(rank), _resolved(block)) for rank, block in sorted(reading.ranks.items())]
+    programs = [GraphProgram(one(rank), _resolved(block)) for rank, block in sorted(reading.ranks.items())]
     for rank, block in reading.ranks.items():
         for node in block.nodes:
             if isinstance(node, Send | Receive) and node.peers[0] >= count:

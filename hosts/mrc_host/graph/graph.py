@@ -1,6 +1,6 @@
 """A graph of operations: what each rank computes, sends, receives and takes part in, and what has to be over before.
 
-Ranks that do the same share a `Program`, so that a step of thousands of GPUs is a few programs. A node's peers and
+Ranks that do the same share a `GraphProgram`, so that a step of thousands of GPUs is a few programs. A node's peers and
 groups are those of each rank of its program. Times are ns, sizes are bytes.
 """
 
@@ -97,7 +97,7 @@ class Collective(Node):
 
 
 @dataclass(frozen=True)
-class Program:
+class GraphProgram:
     """What `ranks` do, all of them the same."""
 
     ranks: Ints
@@ -110,7 +110,7 @@ class Graph:
     say what of a file is not used."""
 
     ranks: int
-    programs: Sequence[Program]
+    programs: Sequence[GraphProgram]
     groups: Mapping[str, Ints]
     name: str = ""
     notes: Sequence[str] = ()
@@ -122,5 +122,5 @@ class Graph:
 
 
 def one(rank: int) -> Ints:
-    """Return an array of one rank, as `Program.ranks` and `Send.peers` have it."""
+    """Return an array of one rank, as `GraphProgram.ranks` and `Send.peers` have it."""
     return np.array([rank], np.int64)

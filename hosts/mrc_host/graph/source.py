@@ -13,7 +13,7 @@ from mrc_host.graph import chakra, goal
 from mrc_host.graph.errors import GraphError, at
 from mrc_host.graph.generate import Parallelism, generate
 from mrc_host.graph.graph import Collective as CollectiveNode
-from mrc_host.graph.graph import Compute, Graph, Ints, Node, Program, Receive, Send
+from mrc_host.graph.graph import Compute, Graph, GraphProgram, Ints, Node, Receive, Send
 from mrc_host.graph.place import place
 from mrc_host.graph.schedule import Schedule, lower
 
@@ -182,7 +182,7 @@ def _scaled(graph: Graph, by_bytes: int, by_time: int) -> Graph:
             return replace(node, size=-(-node.size // by_bytes))
         return node
 
-    programs = [Program(each.ranks, [scaled(node) for node in each.nodes]) for each in graph.programs]
+    programs = [GraphProgram(each.ranks, [scaled(node) for node in each.nodes]) for each in graph.programs]
     return replace(graph, programs=programs)
 
 

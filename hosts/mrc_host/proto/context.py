@@ -21,7 +21,7 @@ ECT0 = 2
 EVERYBODY: Final = b""  # in `denied`: towards all peers
 
 
-class Context:
+class EndpointContext:
     """See the module's docstring."""
 
     __slots__ = (

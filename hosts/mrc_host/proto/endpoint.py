@@ -24,7 +24,7 @@ from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import EndpointConfig, EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Sender
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState
 from mrc_host.proto.faults import Faults
 from mrc_host.proto.limits import check_range
@@ -62,7 +62,7 @@ class Endpoint(PathControl):
 
         `beside`: an endpoint of the same host, whose ports, memory, completion queues and events it shares.
         """
-        context = Context(config, rng, tracer)
+        context = EndpointContext(config, rng, tracer)
         if beside is not None:
             context.ports, context.memory, context.events = beside.shared()
         super().__init__(config, context, rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import ErrorReason, Fault
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.timers import TimerKind
@@ -18,7 +18,7 @@ class Faults:
 
     __slots__ = ("_context", "_told")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: EndpointContext) -> None:
         self._context = context
         self._told: set[tuple[str, str, int]] = set()
 

@@ -8,7 +8,7 @@ import ipaddress
 from typing import Final, cast
 
 from mrc_host.proto.config import ReliabilityConfig
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import QpError, QpState
 from mrc_host.proto.qp_document import QpDocument
 
@@ -46,7 +46,7 @@ _ATTRIBUTES: Final = (
 )
 
 
-class QpAttributes:
+class NegotiatedAttributes:
     """Negotiated attributes. Those with `peer_` belong to the peer's responder, the others to ours or to both."""
 
     __slots__ = _ATTRIBUTES
@@ -121,7 +121,7 @@ class QpAttributes:
         return base * (self.linear_cnt + 1) + sum(doubled)
 
 
-def local_document(context: Context, number: int, sq_psn: int, attributes: QpAttributes) -> QpDocument:
+def local_document(context: EndpointContext, number: int, sq_psn: int, attributes: NegotiatedAttributes) -> QpDocument:
     """See `Endpoint.local_attributes`."""
     wire = context.config.wire
     return {
@@ -162,7 +162,7 @@ _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
 }
 
 
-def check_document(context: Context, remote: object) -> tuple[QpDocument, bytes]:
+def check_document(context: EndpointContext, remote: object) -> tuple[QpDocument, bytes]:
     """Check a peer's document against our configuration; return it with the peer's 16-byte address. Raises QpError."""
     if not isinstance(remote, dict):
         raise QpError(f"remote attributes: {remote!r:.60} is not an object, expected one of format {DOCUMENT!r}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mrc_host.proto.common import CommonEndpoint
 from mrc_host.proto.config import EndpointConfig
-from mrc_host.proto.context import EVERYBODY, Context
+from mrc_host.proto.context import EVERYBODY, EndpointContext
 from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.paths.ev import EvInput
@@ -33,7 +33,7 @@ class PathControl(CommonEndpoint):
 
     __slots__ = ("_node", "_qps", "_universes", "config", "context", "peers")
 
-    def __init__(self, config: EndpointConfig, context: Context, rng: random.Random) -> None:
+    def __init__(self, config: EndpointConfig, context: EndpointContext, rng: random.Random) -> None:
         super().__init__(context.ports, context.memory, context.events)
         self.config = config
         self.context = context

@@ -17,7 +17,7 @@ class Element(NamedTuple):
     key: int
 
 
-class Receive(NamedTuple):
+class PostedReceive(NamedTuple):
     """A posted receive; its elements are looked up when a message takes it, as adapters do."""
 
     wr_id: int
@@ -88,6 +88,6 @@ class SharedReceives:
         self.number = number
         self.domain = domain
         self.limit = limit
-        self.receives: deque[Receive] = deque()
+        self.receives: deque[PostedReceive] = deque()
         self.users = 0
         self.ended = 0

@@ -35,7 +35,7 @@ class ChannelError(MrclabError):
         self.peer = peer
 
 
-class Connection:
+class TcpConnection:
     """One TCP connection: frames that wait to be sent, and how far the one that is coming in has come."""
 
     def __init__(self, sock: socket.socket, peer: int) -> None:
@@ -99,7 +99,9 @@ class Connection:
 class TcpChannel:
     """`workloads.base.Channel` over connections by peer; `workload` is notified of arrivals."""
 
-    def __init__(self, connections: dict[int, list[Connection]], memory: memoryview, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, connections: dict[int, list[TcpConnection]], memory: memoryview, clock: Callable[[], int]
+    ) -> None:
         self.connections, self.memory, self.clock = connections, memory, clock
         self.workload: Workload[Parameters] | None = None
         self._next = 0
@@ -111,7 +113,7 @@ class TcpChannel:
             each.sock.setblocking(False)
             self._selector.register(each.sock, selectors.EVENT_READ, each)
 
-    def _all(self) -> list[Connection]:
+    def _all(self) -> list[TcpConnection]:
         return [each for group in self.connections.values() for each in group]
 
     def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
@@ -140,7 +142,7 @@ class TcpChannel:
             assert self.workload is not None
             self.workload.woken(self.clock())
 
-    def _push(self, each: Connection) -> None:
+    def _push(self, each: TcpConnection) -> None:
         """Send, and wait for room where the kernel has none."""
         if each.dead:
             return
@@ -162,7 +164,7 @@ class TcpChannel:
         if self._alarms:
             timeout_s = min(timeout_s, max((self._alarms[0] - self.clock()) / 1e9, 0.0))
         for key, events in self._selector.select(timeout_s):
-            each: Connection = key.data
+            each: TcpConnection = key.data
             try:
                 if events & selectors.EVENT_READ:
                     for frame in each.frames(self.memory):
@@ -176,7 +178,7 @@ class TcpChannel:
                 each.sock.close()
                 raise ChannelError(getattr(error, "strerror", None) or str(error), each.peer) from error
 
-    def _took(self, each: Connection, frame: tuple[int, bool, int, int, int, int]) -> None:
+    def _took(self, each: TcpConnection, frame: tuple[int, bool, int, int, int, int]) -> None:
         kind, has_immediate, imm, number, _, _ = frame
         workload = self.workload
         assert workload is not None
@@ -210,13 +212,13 @@ def connected(
     targets: Callable[[int], tuple[str, int]],
     streams: int,
     timeout_s: float,
-) -> dict[int, list[Connection]]:
+) -> dict[int, list[TcpConnection]]:
     """Open `streams` connections to each of `peers`; the lower rank connects to the higher.
 
     Raises:
         ChannelError: a connection was not made in time.
     """
-    made: dict[int, list[Connection]] = {peer: [] for peer in peers}
+    made: dict[int, list[TcpConnection]] = {peer: [] for peer in peers}
     local = listener.getsockname()[0]
     try:
         for peer in (each for each in peers if each > rank):
@@ -224,7 +226,7 @@ def connected(
                 sock = socket.create_connection(targets(peer), timeout_s, (local, 0))
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.sendall(HEADER.pack(HELLO, False, rank, 0, 0, 0))
-                made[peer].append(Connection(sock, peer))
+                made[peer].append(TcpConnection(sock, peer))
         listener.settimeout(timeout_s)
         for _ in range(streams * sum(each < rank for each in peers)):
             sock, _ = listener.accept()
@@ -233,7 +235,7 @@ def connected(
             peer = HEADER.unpack(_exactly(sock, HEADER.size))[2]
             if peer not in made:
                 raise ChannelError(f"rank {peer} called, which is not a peer of rank {rank}")
-            made[peer].append(Connection(sock, peer))
+            made[peer].append(TcpConnection(sock, peer))
     except OSError as error:
         raise ChannelError(f"rank {rank}: a connection could not be made: {error}") from error
     return made

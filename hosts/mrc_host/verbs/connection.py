@@ -68,7 +68,7 @@ def device_path(name: str | None) -> pathlib.Path:
     return pathlib.Path(own or ".").parent / f"{name}{_SOCKET_SUFFIX}"
 
 
-class Connection:
+class AgentConnection:
     """See the module's docstring. One request at a time; threads wait for each other."""
 
     def __init__(self, path: pathlib.Path) -> None:
@@ -161,7 +161,7 @@ class Connection:
         self.close()
 
 
-_OPEN: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
+_OPEN: Final[weakref.WeakSet[AgentConnection]] = weakref.WeakSet()
 
 
 def _forget_all() -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from mrc_host.verbs import layout, requests
-from mrc_host.verbs.connection import Connection, DeviceLostError, VerbsError, device_path, map_file
+from mrc_host.verbs.connection import AgentConnection, DeviceLostError, VerbsError, device_path, map_file
 from mrc_host.verbs.layout import EventType
 from mrc_host.verbs.requests import DeviceAttributes, PortAttributes
 from mrc_host.verbs.ring import Consumer, NoRing, Producer
@@ -77,7 +77,7 @@ class Context:
     Threads may share it.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AgentConnection) -> None:
         self._connection = connection
         try:
             answer, files = _greet(connection)
@@ -317,13 +317,13 @@ class Context:
         self.close()
 
 
-def _greet(connection: Connection) -> tuple[requests.Greeting, list[int]]:
+def _greet(connection: AgentConnection) -> tuple[requests.Greeting, list[int]]:
     """Say hello, with the file descriptor by which the agent reaches buffers that are registered (`BufferRegion`)."""
     memory = []
     with contextlib.suppress(OSError):  # without /proc only regions that the agent makes can be used
         memory.append(os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC))
     try:
-        return connection.ask_files(requests.Hello(layout.VERSION, os.getpid()), memory)
+        return connection.ask_files(requests.ProgramHello(layout.VERSION, os.getpid()), memory)
     finally:
         for fd in memory:
             os.close(fd)
@@ -363,4 +363,4 @@ def open_device(name: str | None = None) -> Context:
     Raises:
         VerbsError: there is none, or it is not this user's.
     """
-    return Context(Connection(device_path(name)))
+    return Context(AgentConnection(device_path(name)))

@@ -226,7 +226,7 @@ class QueuePair:
         """Return the EVs of the queue pair, with their states."""
         found: list[Ev] = []
         while True:
-            answer = self.context.ask(requests.QueryEvs(self.qp_num, len(found)))
+            answer = self.context.ask(requests.QueryPairEvs(self.qp_num, len(found)))
             found += answer.evs
             if len(found) >= answer.count or not answer.evs:
                 return found

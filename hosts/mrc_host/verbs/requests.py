@@ -25,7 +25,7 @@ _Hint = Annotated[int, Range(0, 1 << 31)]
 
 @dataclass(frozen=True)
 class Greeting:
-    """The agent's answer to `Hello`: its version, the capacity of the rings, and the host."""
+    """The agent's answer to `ProgramHello`: its version, the capacity of the rings, and the host."""
 
     version: int
     submissions: int
@@ -36,7 +36,7 @@ class Greeting:
 
 
 @dataclass(frozen=True)
-class Hello(Request[Greeting], verb="hello"):
+class ProgramHello(Request[Greeting], verb="hello"):
     """The first request of a program."""
 
     version: int
@@ -133,7 +133,7 @@ class RegMr(Request[RegionKey], verb="reg_mr"):
 
 @dataclass(frozen=True)
 class RegUserMr(Request[RegionKey], verb="reg_user_mr"):
-    """Register memory of the program itself, which sent the file descriptor of its /proc/self/mem beside `Hello`.
+    """Register memory of the program itself, which sent the descriptor of its /proc/self/mem beside `ProgramHello`.
 
     Peers address byte i as `iova + i`; without `iova` by its address in the program. With `key` the region takes the
     place of the one with that key.
@@ -403,7 +403,7 @@ class SomeEvs:
 
 
 @dataclass(frozen=True)
-class QueryEvs(Request[SomeEvs], verb="query_evs"):
+class QueryPairEvs(Request[SomeEvs], verb="query_evs"):
     """Ask for EVs from number `first` on: a message on the socket is not large."""
 
     qp: QpNumber

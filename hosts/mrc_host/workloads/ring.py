@@ -24,7 +24,7 @@ class RingParameters(Parameters):
     size_bytes: int = 1 << 20
 
 
-class Ring(Workload[RingParameters]):
+class RingCollective(Workload[RingParameters]):
     """Common part; `halves` says which of reduce and gather a collective consists of.
 
     Parameters: `size_bytes`, of the vector at each rank, a multiple of 4; `iterations`. Chunks differ by one element
@@ -161,14 +161,14 @@ class Ring(Workload[RingParameters]):
             self.check_repeating(self.vector[part], one, part.start)
 
 
-class RingAllReduce(Ring):
+class RingAllReduce(RingCollective):
     """Reduce-scatter, then all-gather."""
 
     name = "ring_all_reduce"
     title = "Reduce-scatter, then all-gather"
 
 
-class ReduceScatter(Ring):
+class ReduceScatter(RingCollective):
     """Rank r ends with the sum of chunk r + 1."""
 
     name = "reduce_scatter"
@@ -176,7 +176,7 @@ class ReduceScatter(Ring):
     gathers = False
 
 
-class AllGather(Ring):
+class AllGather(RingCollective):
     """Every rank ends with the chunks of all."""
 
     name = "all_gather"

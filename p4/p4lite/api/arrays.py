@@ -15,7 +15,7 @@ T = TypeVar("T")
 F = TypeVar("F")
 
 
-class Named(Mapping[str, T], Generic[T, F]):
+class NamedObjects(Mapping[str, T], Generic[T, F]):
     """Objects by name: the full name, or the end of it after a dot where only one has that."""
 
     def __init__(self, what: str, facts: Mapping[str, F], make: Callable[[F], T]) -> None:

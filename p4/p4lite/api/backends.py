@@ -9,7 +9,7 @@ from p4lite.interpreter.events import Observer
 from p4lite.interpreter.machine import Interpreter
 from p4lite.interpreter.primitives import PythonExtern
 from p4lite.switch.fabric.fabric import Fabric
-from p4lite.switch.fabric.switch import Switch as FabricSwitch
+from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.fabric.values import NotificationKind, QueueLimits
 from p4lite.switch.runtime.instance import ProgramInstance
 

@@ -22,7 +22,7 @@ from p4lite.switch.program.load import load_facts
 if TYPE_CHECKING:
     from p4lite.compiler.diagnostics import Diagnostic
     from p4lite.compiler.frontend import Defines, StrPath
-    from p4lite.switch.runtime.loader import Program as NativeProgram
+    from p4lite.switch.runtime.loader import LoadedProgram
 
 
 #: How files of P4 end.
@@ -62,7 +62,7 @@ class Program:
         return load_facts(self.bmv2, source=self.name, name=Path(self.name).stem)
 
     @cached_property
-    def native(self) -> NativeProgram:
+    def native(self) -> LoadedProgram:
         """The program with its C. Raises ProgramError."""
         from p4lite.switch.runtime.loader import load_program
 

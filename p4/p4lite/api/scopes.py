@@ -6,10 +6,10 @@ import enum
 from typing import Any
 
 #: For each table its actions that may not stand everywhere.
-Scopes = dict[str, dict[str, "Scope"]]
+Scopes = dict[str, dict[str, "ActionScope"]]
 
 
-class Scope(enum.Enum):
+class ActionScope(enum.Enum):
     """What an annotation of an action in a table says."""
 
     ENTRIES_ONLY = "tableonly"
@@ -21,8 +21,8 @@ def scopes_of(p4info: Any) -> Scopes:
     from p4.config.v1 import p4info_pb2
 
     kinds = {
-        p4info_pb2.ActionRef.TABLE_ONLY: Scope.ENTRIES_ONLY,
-        p4info_pb2.ActionRef.DEFAULT_ONLY: Scope.DEFAULT_ONLY,
+        p4info_pb2.ActionRef.TABLE_ONLY: ActionScope.ENTRIES_ONLY,
+        p4info_pb2.ActionRef.DEFAULT_ONLY: ActionScope.DEFAULT_ONLY,
     }
     names = {action.preamble.id: action.preamble.name for action in p4info.actions}
     found: Scopes = {}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from p4lite.api.arrays import Counter, MeterArray, Named, Register
+from p4lite.api.arrays import Counter, MeterArray, NamedObjects, Register
 from p4lite.api.backends import CompiledBackend, InterpreterBackend
 from p4lite.api.control import Backend, Control
 from p4lite.api.gate import Gate, guarded_control, guarded_replication
@@ -27,8 +27,7 @@ from p4lite.switch.fabric.values import (
     check_multicast_group,
 )
 from p4lite.switch.multicast import Replication
-from p4lite.switch.program.facts import Array
-from p4lite.switch.program.facts import Table as TableFacts
+from p4lite.switch.program.facts import Array, TableFacts
 
 BackendName = Literal["compiled", "interpreter"]
 PORTS = range(64)
@@ -229,10 +228,16 @@ class Switch:
         control = self._control = guarded_control(self._gate)
         replication = self._replication = guarded_replication(self._gate)
         facts = program.facts
-        self.tables: Named[Table, TableFacts] = Named("table", facts.tables, self._table)
-        self.registers: Named[Register, Array] = Named("register", facts.registers, lambda a: Register(control, a))
-        self.counters: Named[Counter, Array] = Named("counter", facts.counters, lambda a: Counter(control, a))
-        self.meters: Named[MeterArray, Array] = Named("meter", facts.meters, lambda a: MeterArray(control, a))
+        self.tables: NamedObjects[Table, TableFacts] = NamedObjects("table", facts.tables, self._table)
+        self.registers: NamedObjects[Register, Array] = NamedObjects(
+            "register", facts.registers, lambda a: Register(control, a)
+        )
+        self.counters: NamedObjects[Counter, Array] = NamedObjects(
+            "counter", facts.counters, lambda a: Counter(control, a)
+        )
+        self.meters: NamedObjects[MeterArray, Array] = NamedObjects(
+            "meter", facts.meters, lambda a: MeterArray(control, a)
+        )
         self.multicast = MulticastGroups(replication)
         self.mirrors = MirrorSessions(replication)
 

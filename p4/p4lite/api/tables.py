@@ -8,12 +8,11 @@ from typing import TypeVar
 
 from p4lite.api.control import Control
 from p4lite.api.gate import Gate
-from p4lite.api.scopes import Scope
+from p4lite.api.scopes import ActionScope
 from p4lite.api.values import Missing, Scalar, find, is_int, match, number
 from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
 from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
-from p4lite.switch.program.facts import Action as ActionFacts
-from p4lite.switch.program.facts import Table as TableFacts
+from p4lite.switch.program.facts import ActionFacts, TableFacts
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
 
 T = TypeVar("T")
@@ -112,7 +111,7 @@ class Table:
     `(value, length)` for lpm, `(value, mask)` or None for ternary, `(low, high)` for range.
     """
 
-    def __init__(self, control: Control, facts: TableFacts, gate: Gate, scopes: Mapping[str, Scope]) -> None:
+    def __init__(self, control: Control, facts: TableFacts, gate: Gate, scopes: Mapping[str, ActionScope]) -> None:
         """Take the control operations of the switch behind `gate`; `scopes`: actions that may not stand everywhere."""
         self._control = control
         self._gate = gate
@@ -128,11 +127,11 @@ class Table:
             return given
         call = action_call(self.facts.actions, given, f"table '{self.name}'")
         scope = self._scopes.get(call.name)
-        if scope is Scope.DEFAULT_ONLY and not default:
+        if scope is ActionScope.DEFAULT_ONLY and not default:
             raise InvalidArgument(
                 f"table '{self.name}': {call.name} is @{scope.value}: no entry can have it; `table.default = ...` can"
             )
-        if scope is Scope.ENTRIES_ONLY and default:
+        if scope is ActionScope.ENTRIES_ONLY and default:
             raise InvalidArgument(
                 f"table '{self.name}': {call.name} is @{scope.value}: it cannot be the default action"
             )

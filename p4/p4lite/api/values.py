@@ -9,7 +9,7 @@ from typing import TypeGuard, TypeVar
 
 from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
-from p4lite.switch.program.facts import Key
+from p4lite.switch.program.facts import KeyFacts
 
 #: A number as an int, bytes (big-endian), or text: decimal, 0x, 0b, a MAC address, an IPv4 or IPv6 address.
 Scalar = int | bytes | str
@@ -68,7 +68,7 @@ def _number(value: object) -> int | None:
         return None
 
 
-def match(key: Key, value: object, where: str) -> MatchValue:
+def match(key: KeyFacts, value: object, where: str) -> MatchValue:
     """Return what an entry matches at a key, from a value, a pair or a text. Raises InvalidArgument or OutOfRange."""
     place = f"{where}, key '{key.name}'"
     if isinstance(value, Exact | Lpm | Ternary | Range | Optional):
@@ -110,7 +110,7 @@ def _parts(kind: str, value: object) -> tuple[object, Scalar | None]:
     return value, None
 
 
-def _anything(key: Key, place: str) -> MatchValue:
+def _anything(key: KeyFacts, place: str) -> MatchValue:
     found = key.everything()
     if found is not None:
         return found

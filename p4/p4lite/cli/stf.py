@@ -11,7 +11,7 @@ from p4lite.api.backends import InterpreterBackend
 from p4lite.api.program import Program
 from p4lite.cli.numbers import MOST_QUEUES, whole
 from p4lite.files import ReadError, read_text
-from p4lite.switch.bmv2.model import Architecture
+from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.source import load_source
@@ -78,7 +78,7 @@ def _test(arguments: argparse.Namespace, statements: list[Statement], defines: d
         with_p4info=False,
     )
     program = Program(arguments.program, loaded.bmv2)
-    if program.facts.architecture is Architecture.V1MODEL:
+    if program.facts.architecture is Bmv2Architecture.V1MODEL:
         result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
     else:
         result = run_on(_Interpreted(program, statements, arguments.priority_queues), statements, arguments.test)

@@ -17,7 +17,7 @@ from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.assembly import capture_all, capture_interfaces
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
-from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.server import FabricServer, serve_until_signal
@@ -77,7 +77,9 @@ class Manner:
     prog: str = "p4lite switch"
     captures: Path | None = None
     to_host: Callable[[str], LinkSettings] = lambda _interface: LinkSettings()
-    beside: Callable[[FabricServer, Switch], AbstractContextManager[object]] = lambda _server, _switch: nullcontext()
+    beside: Callable[[FabricServer, FabricSwitch], AbstractContextManager[object]] = lambda _server, _switch: (
+        nullcontext()
+    )
 
 
 def run(argv: list[str], manner: Manner = Manner()) -> int:

@@ -4,7 +4,7 @@ Front end::
 
     frontend.load(path, include_dirs=(), defines=()) -> TypedProgram     # raises diagnostics.CompileError
 
-preprocess (pcpp) → lex and parse (lark) → `ast.Program` → resolve and type-check → `TypedProgram`:
+preprocess (pcpp) → lex and parse (lark) → `ast.SourceProgram` → resolve and type-check → `TypedProgram`:
 
 * `program.decls`: all top-level declarations in order (`ast.Declaration`), also of core.p4 and v1model.p4 or psa.p4
 * `program.main`: `ast.Instance` of the package `main`; `main.decl.name` is "V1Switch"; `main.args["p"]` (and vr, ig,

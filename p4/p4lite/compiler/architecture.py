@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ExternType:
+class ControlledExtern:
     """An extern that the control plane sees: what it is, and the names of its constructor's parameters.
 
     `kind` is register, counter, direct_counter, meter, direct_meter, action_profile, action_selector or digest.
@@ -41,7 +41,7 @@ class Architecture:
     package: str
     file: str
     blocks: Mapping[str, Path]
-    externs: Mapping[str, ExternType]
+    externs: Mapping[str, ControlledExtern]
     hidden: frozenset[str]
     properties: Mapping[str, str]
     hash_enum: str
@@ -102,7 +102,7 @@ V1MODEL = Architecture(
         "deparser": ("dep",),
     },
     externs={
-        name: ExternType(name)
+        name: ControlledExtern(name)
         for name in (
             "register",
             "counter",
@@ -137,14 +137,14 @@ PSA = Architecture(
         "egress_deparser": ("egress", "ed"),
     },
     externs={
-        "Register": ExternType("register"),
-        "Counter": ExternType("counter", size="n_counters"),
-        "DirectCounter": ExternType("direct_counter"),
-        "Meter": ExternType("meter", size="n_meters"),
-        "DirectMeter": ExternType("direct_meter"),
-        "ActionProfile": ExternType("action_profile"),
-        "ActionSelector": ExternType("action_selector", algorithm="algo"),
-        "Digest": ExternType("digest"),
+        "Register": ControlledExtern("register"),
+        "Counter": ControlledExtern("counter", size="n_counters"),
+        "DirectCounter": ControlledExtern("direct_counter"),
+        "Meter": ControlledExtern("meter", size="n_meters"),
+        "DirectMeter": ControlledExtern("direct_meter"),
+        "ActionProfile": ControlledExtern("action_profile"),
+        "ActionSelector": ControlledExtern("action_selector", algorithm="algo"),
+        "Digest": ControlledExtern("digest"),
     },
     hidden=frozenset(
         {"Hash", "Checksum", "InternetChecksum", "Random", "PacketReplicationEngine", "BufferingQueueingEngine"}

@@ -49,7 +49,7 @@ def _span(first: Pos, last: Pos, extra: int = 0) -> Pos:
     return first._replace(length=last.col + last.length + extra - first.col)
 
 
-class Builder(lark.Transformer[Any, Any]):
+class TreeBuilder(lark.Transformer[Any, Any]):
     """See the module's text. Each method gets the children: tokens, nodes, lists of nodes."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -238,8 +238,8 @@ class Builder(lark.Transformer[Any, Any]):
     def mask(self, ch: Children) -> ast.Mask:
         return ast.Mask(ch[0].pos, ch[0], ch[2])
 
-    def range(self, ch: Children) -> ast.Range:
-        return ast.Range(ch[0].pos, ch[0], ch[2])
+    def range(self, ch: Children) -> ast.RangeExpr:
+        return ast.RangeExpr(ch[0].pos, ch[0], ch[2])
 
     def dont_care(self, ch: Children) -> ast.DontCare:
         return ast.DontCare(ch[0].pos)
@@ -328,7 +328,7 @@ class Builder(lark.Transformer[Any, Any]):
         annotations = _take_annotations(ch)
         return self._action_ref(ch[0], annotations)
 
-    def entry(self, ch: Children) -> ast.Entry:
+    def entry(self, ch: Children) -> ast.EntryDecl:
         const = isinstance(ch[0], Token)
         if const:
             ch = ch[1:]
@@ -338,7 +338,7 @@ class Builder(lark.Transformer[Any, Any]):
             ch = ch[1:]
         annotations = ch[2] if len(ch) > 2 else []
         keys = ch[0]
-        return ast.Entry(keys[0].pos, keys, self._action_ref(ch[1], []), const, priority, annotations=annotations)
+        return ast.EntryDecl(keys[0].pos, keys, self._action_ref(ch[1], []), const, priority, annotations=annotations)
 
     def priority(self, ch: Children) -> tuple[ast.Expr]:
         last = ch[-1]
@@ -371,9 +371,9 @@ class Builder(lark.Transformer[Any, Any]):
         other = ch[5] if len(ch) > 5 else None
         return ast.If(ch[0].pos, ch[2], then, other)
 
-    def switch_stmt(self, ch: Children) -> ast.Switch:
+    def switch_stmt(self, ch: Children) -> ast.SwitchStmt:
         cases = [c for c in ch if isinstance(c, ast.SwitchCase)]
-        return ast.Switch(ch[0].pos, ch[2], cases)
+        return ast.SwitchStmt(ch[0].pos, ch[2], cases)
 
     def switch_case(self, ch: Children) -> ast.SwitchCase:
         return ast.SwitchCase(ch[0].pos, ch[0], ch[1] if len(ch) > 1 else None)
@@ -476,7 +476,7 @@ class Builder(lark.Transformer[Any, Any]):
         return ast.NamedExpr(ch[0].pos, ch[0].value, ch[2])
 
     def ternary(self, ch: Children) -> ast.Expr:
-        return ast.Ternary(ch[0].pos, ch[0], ch[2], ch[3])
+        return ast.ConditionalExpr(ch[0].pos, ch[0], ch[2], ch[3])
 
     def binary(self, ch: Children) -> ast.Expr:
         """Apply operator precedence to a flat sequence operand (operator operand)*."""

@@ -192,7 +192,7 @@ def _evaluate(e: ast.Expr, env: Env) -> Value | None:
     if isinstance(e, ast.Cast):
         a = _evaluate(e.expr, env)
         return None if a is None or e.type is None or e.expr.type is None else cast(a, e.expr.type, e.type)
-    if isinstance(e, ast.Ternary):
+    if isinstance(e, ast.ConditionalExpr):
         c = _evaluate(e.cond, env)
         return None if c is None else _evaluate(e.then if c else e.other, env)
     if isinstance(e, ast.Slice):

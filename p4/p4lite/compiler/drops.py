@@ -99,7 +99,7 @@ class Drops:
             return self._declare(s, path)
         if isinstance(s, ast.CallStmt):
             return self._call(s.call, path)
-        if isinstance(s, ast.If | ast.Switch | ast.For | ast.ForIn):
+        if isinstance(s, ast.If | ast.SwitchStmt | ast.For | ast.ForIn):
             self._branches += 1
             after = self._branch(s, path)
             self._branches -= 1
@@ -111,8 +111,8 @@ class Drops:
             return None
         return None if isinstance(s, ast.Exit) else path
 
-    def _branch(self, s: ast.If | ast.Switch | ast.For | ast.ForIn, path: Path) -> Path | None:
-        if isinstance(s, ast.Switch):
+    def _branch(self, s: ast.If | ast.SwitchStmt | ast.For | ast.ForIn, path: Path) -> Path | None:
+        if isinstance(s, ast.SwitchStmt):
             return self._switch(s, path)
         if isinstance(s, ast.For | ast.ForIn):
             return self._loop(s, path)
@@ -158,7 +158,7 @@ class Drops:
             start = joined([start, end]) or start
         return start
 
-    def _switch(self, s: ast.Switch, path: Path) -> Path | None:
+    def _switch(self, s: ast.SwitchStmt, path: Path) -> Path | None:
         call = s.expr.expr if isinstance(s.expr, ast.Member) and s.expr.name == "action_run" else None
         if isinstance(call, ast.Call) and isinstance(call.target, ast.TableDecl):
             runs: list[tuple[ast.Declaration | None, Path]] = [

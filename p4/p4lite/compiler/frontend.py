@@ -35,14 +35,14 @@ def guarded(reporter: Reporter, path: str) -> Iterator[None]:
 
 def parse_file(
     path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()
-) -> tuple[ast.Program, Reporter]:
+) -> tuple[ast.SourceProgram, Reporter]:
     """Return the syntax tree of a file. Raises `CompileError`."""
     return parse_text(read_source(os.fspath(path)), path, include_dirs, defines)
 
 
 def parse_text(
     text: str, path: StrPath, include_dirs: Sequence[StrPath] = (), defines: Defines = ()
-) -> tuple[ast.Program, Reporter]:
+) -> tuple[ast.SourceProgram, Reporter]:
     """Return the syntax tree of `text`, the content of `path`. Raises `CompileError`."""
     reporter = Reporter()
     name = os.fspath(path)

@@ -273,7 +273,7 @@ class _Drawing:
             return self.sequence(stmt.stmts, loose)
         if isinstance(stmt, ast.If):
             return self.branch(stmt, loose)
-        if isinstance(stmt, ast.Switch):
+        if isinstance(stmt, ast.SwitchStmt):
             return self.switch(stmt, loose)
         if isinstance(stmt, ast.For | ast.ForIn):
             return self.loop(stmt, loose)
@@ -356,7 +356,7 @@ class _Drawing:
     def statement_or_block(self, stmt: ast.Stmt, loose: Loose) -> Loose:
         return self.sequence(stmt.stmts if isinstance(stmt, ast.Block) else [stmt], loose)
 
-    def switch(self, stmt: ast.Switch, loose: Loose) -> Loose:
+    def switch(self, stmt: ast.SwitchStmt, loose: Loose) -> Loose:
         expr = stmt.expr
         call = expr.expr if isinstance(expr, ast.Member) and expr.name == "action_run" else None
         if isinstance(call, ast.Call) and call.kind is ast.CallKind.TABLE_APPLY:

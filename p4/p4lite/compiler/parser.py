@@ -1,4 +1,4 @@
-"""The parser: tokens to `ast.Program`, with several syntax errors per run, in P4's words.
+"""The parser: tokens to `ast.SourceProgram`, with several syntax errors per run, in P4's words.
 
 lark makes the LALR(1) tables of grammar.lark; they are kept in the user's cache directory, because making them takes
 longer than compiling a program. After a syntax error the parser pops to the closest construct that may be left out
@@ -24,7 +24,7 @@ from lark.parsers.lalr_analysis import Shift
 
 from p4lite.compiler import ast
 from p4lite.compiler.braces import early_brace, superfluous_close, unclosed
-from p4lite.compiler.builder import Builder
+from p4lite.compiler.builder import TreeBuilder
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.hints import syntax_hint
 from p4lite.compiler.lexer import Token, address_error, tokenize
@@ -113,23 +113,23 @@ def load_tables() -> Any:
 _per_thread = threading.local()
 
 
-def _parser() -> tuple[lark.Lark, Builder]:
+def _parser() -> tuple[lark.Lark, TreeBuilder]:
     """Return lark's parser and the builder bound to it, one per thread, as the builder holds the run's reporter."""
-    made: tuple[lark.Lark, Builder] | None = getattr(_per_thread, "parser", None)
+    made: tuple[lark.Lark, TreeBuilder] | None = getattr(_per_thread, "parser", None)
     if made is None:
-        builder = Builder(Reporter())
+        builder = TreeBuilder(Reporter())
         parser: Any = lark.Lark.__new__(lark.Lark)
         parser._load(load_tables(), transformer=builder)
         made = _per_thread.parser = (parser, builder)
     return made
 
 
-def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.Program:
+def parse(text: str, smap: SourceMap, reporter: Reporter) -> ast.SourceProgram:
     """Parse preprocessed text. Syntax errors are reported; raises `CompileError` if there were any."""
     return parse_what_can_be(text, smap, reporter, complete=True)
 
 
-def parse_what_can_be(text: str, smap: SourceMap, reporter: Reporter, *, complete: bool = False) -> ast.Program:
+def parse_what_can_be(text: str, smap: SourceMap, reporter: Reporter, *, complete: bool = False) -> ast.SourceProgram:
     """Parse preprocessed text and leave out constructs with errors, which are reported; `complete` raises then."""
     tokens = tokenize(text, smap, reporter)
     parser, builder = _parser()
@@ -140,7 +140,7 @@ def parse_what_can_be(text: str, smap: SourceMap, reporter: Reporter, *, complet
     decls = _Driver(parser, tokens, reporter).run()
     if complete:
         reporter.check()
-    program = ast.Program(tokens[0].pos, decls)
+    program = ast.SourceProgram(tokens[0].pos, decls)
     _check_depth(program, tokens, reporter)
     return program
 
@@ -256,7 +256,7 @@ def _expected(accepts: set[str]) -> str:
     return ", expected " + (words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1])
 
 
-def _check_depth(program: ast.Program, tokens: list[Token], reporter: Reporter) -> None:
+def _check_depth(program: ast.SourceProgram, tokens: list[Token], reporter: Reporter) -> None:
     """Refuse a tree deeper than MAX_DEPTH; search it only if a long stretch of tokens makes that possible."""
     run = longest = elses = 0
     for t in tokens:

@@ -25,7 +25,7 @@ def expression(e: ast.Expr | None) -> str:
         return call(e)
     if isinstance(e, ast.Cast):
         return expression(e.expr) if e.implicit else f"({e.type}){_operand(e.expr)}"
-    if isinstance(e, ast.Unary | ast.Binary | ast.Ternary):
+    if isinstance(e, ast.Unary | ast.Binary | ast.ConditionalExpr):
         return _operation(e)
     if isinstance(e, ast.Index | ast.Slice | ast.PlusSlice):
         return _subscript(e)
@@ -42,10 +42,10 @@ def _operand(e: ast.Expr) -> str:
     while isinstance(e, ast.Cast) and e.implicit:
         e = e.expr
     text = expression(e)
-    return f"({text})" if isinstance(e, ast.Binary | ast.Ternary) else text
+    return f"({text})" if isinstance(e, ast.Binary | ast.ConditionalExpr) else text
 
 
-def _operation(e: ast.Unary | ast.Binary | ast.Ternary) -> str:
+def _operation(e: ast.Unary | ast.Binary | ast.ConditionalExpr) -> str:
     if isinstance(e, ast.Unary):
         return f"{e.op}{_operand(e.expr)}"
     if isinstance(e, ast.Binary):
@@ -69,7 +69,7 @@ def _other(e: ast.Expr) -> str:
         return _listed([f"{f.name} = {expression(f.expr)}" for f in e.fields])
     if isinstance(e, ast.Mask):
         return f"{_operand(e.value)} &&& {_operand(e.mask)}"
-    if isinstance(e, ast.Range):
+    if isinstance(e, ast.RangeExpr):
         return f"{_operand(e.lo)} .. {_operand(e.hi)}"
     if isinstance(e, ast.TypeExpr):
         node = e.node

@@ -156,7 +156,7 @@ class Validity:
             then = self._stmt(s.then, yes)
             other = no if s.other is None else self._stmt(s.other, no)
             return _both(then, other)
-        if isinstance(s, ast.Switch):
+        if isinstance(s, ast.SwitchStmt):
             self._reads(s.expr, surely)
             surely |= self._called(s.expr)
             ends = [self._stmt(case.body, surely) for case in s.cases if case.body is not None]
@@ -210,7 +210,7 @@ class Validity:
         if isinstance(cond.const, bool):
             # What never happens says everything.
             return (surely, everything) if cond.const else (everything, surely)
-        if isinstance(cond, ast.Ternary):
+        if isinstance(cond, ast.ConditionalExpr):
             yes, no = self._split(cond.cond, surely)
             then, other = self._split(cond.then, yes), self._split(cond.other, no)
             return then[0] & other[0], then[1] & other[1]
@@ -227,7 +227,7 @@ class Validity:
             self._reads(node.left, surely)
             self._reads(node.right, self._split(node.left, surely)[0 if node.op == "&&" else 1])
             return
-        if isinstance(node, ast.Ternary):
+        if isinstance(node, ast.ConditionalExpr):
             self._reads(node.cond, surely)
             yes, no = self._split(node.cond, surely)
             self._reads(node.then, yes)

@@ -69,7 +69,7 @@ def analyse(text: str, path: str, include_dirs: Sequence[str] = (), defines: Seq
     path = os.path.abspath(path)
     found = Analysis(path, text)
     reporter = Reporter()
-    program: ast.Program | None = None
+    program: ast.SourceProgram | None = None
     with deep_recursion():
         try:
             expanded, smap = preprocess(path, text, list(include_dirs), list(defines), reporter, absolute=True)
@@ -90,7 +90,7 @@ def analyse(text: str, path: str, include_dirs: Sequence[str] = (), defines: Seq
     return found
 
 
-def _check(program: ast.Program, path: str, reporter: Reporter) -> None:
+def _check(program: ast.SourceProgram, path: str, reporter: Reporter) -> None:
     """Give the nodes their types and declarations, as far as they have them."""
     try:
         check_program(program, path, reporter)
@@ -133,7 +133,7 @@ def element(type_: Type | None) -> Type | None:
     return type_.element if isinstance(type_, StackType) else None
 
 
-def _uses(program: ast.Program, places: _Places) -> Iterator[Use]:
+def _uses(program: ast.SourceProgram, places: _Places) -> Iterator[Use]:
     for top in program.decls:
         states: dict[str, ast.ParserState] = {}
         for node in walk(top):

@@ -7,24 +7,24 @@ from collections.abc import Callable
 from p4lite.interpreter.hashes import csum16, find_hash
 from p4lite.interpreter.packet import Packet, header_bytes
 from p4lite.switch.bmv2.model import Model
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 
 Calculation = Callable[[Packet], int]
 #: Return (value, width), None for what an invalid header leaves out.
 Part = Callable[[Packet], "tuple[int, int] | None"]
 
 
-class Calculations:
+class CalculationCompiler:
     """Compiles calculations."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
 
-    def named(self, node: Node) -> Calculation:
+    def named(self, node: JsonNode) -> Calculation:
         """Return the calculation whose name is in `node`."""
         return self.make(self.model.find(self.model.calculations, node, "calculation"))
 
-    def make(self, node: Node) -> Calculation:
+    def make(self, node: JsonNode) -> Calculation:
         """Return the function of an object with `algo` and `input`."""
         algorithm = find_hash(node["algo"].str())
         if algorithm is None:
@@ -45,7 +45,7 @@ class Calculations:
 
         return compute
 
-    def _part(self, item: Node) -> Part:
+    def _part(self, item: JsonNode) -> Part:
         kind = item["type"].str()
         if kind == "hexstr":
             width = item["bitwidth"].int(1)

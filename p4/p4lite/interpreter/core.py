@@ -6,16 +6,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from p4lite.interpreter.events import Deparsed, DigestSent, Dropped, Named, Observer, PacketStarted, Replicated, Sent
-from p4lite.interpreter.expressions import Expressions
+from p4lite.interpreter.events import (
+    Deparsed,
+    DigestSent,
+    Dropped,
+    NamedValue,
+    Observer,
+    PacketStarted,
+    Replicated,
+    Sent,
+)
+from p4lite.interpreter.expressions import ExpressionCompiler
 from p4lite.interpreter.packet import Packet, header_bytes
 from p4lite.interpreter.parser import Parser, ParseState
-from p4lite.interpreter.pipelines import Pipelines
-from p4lite.interpreter.primitives import Primitives, PythonExtern, Step
-from p4lite.interpreter.psa_externs import PsaExterns
-from p4lite.interpreter.tables import Tables
-from p4lite.switch.bmv2.model import Architecture, FieldRef
-from p4lite.switch.bmv2.reader import Node
+from p4lite.interpreter.pipelines import PipelineCompiler
+from p4lite.interpreter.primitives import PrimitiveCompiler, PythonExtern, Step
+from p4lite.interpreter.psa_externs import PsaExternCompiler
+from p4lite.interpreter.tables import InterpreterTables
+from p4lite.switch.bmv2.model import Bmv2Architecture, FieldRef
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.fabric.values import (
     CloneSession,
     FabricError,
@@ -25,9 +34,9 @@ from p4lite.switch.fabric.values import (
 )
 from p4lite.switch.program.facts import Digest, Facts
 
-EXTERNS: dict[Architecture, tuple[type[PsaExterns], ...]] = {
-    Architecture.V1MODEL: (),
-    Architecture.PSA: (PsaExterns,),
+EXTERNS: dict[Bmv2Architecture, tuple[type[PsaExternCompiler], ...]] = {
+    Bmv2Architecture.V1MODEL: (),
+    Bmv2Architecture.PSA: (PsaExternCompiler,),
 }
 """The externs of an architecture whose methods are primitives of their own."""
 DROP_PORT = 511
@@ -49,7 +58,7 @@ class Deparser:
     order: list[str] = field(default_factory=list)
 
 
-class Core(Tables):
+class InterpreterCore(InterpreterTables):
     """A switch that runs a program, without the way of packets through it."""
 
     def __init__(
@@ -75,17 +84,17 @@ class Core(Tables):
         """The packet that is being processed, for debuggers."""
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
-        self.expressions = Expressions(program.model, self)
-        self.primitives = Primitives(self, self.expressions, drop_port, externs or {})
+        self.expressions = ExpressionCompiler(program.model, self)
+        self.primitives = PrimitiveCompiler(self, self.expressions, drop_port, externs or {})
         for externs_of in EXTERNS[program.architecture]:
             externs_of(self.primitives)
         self.parsers = {n["name"].str(): Parser(self.primitives, n) for n in program.model.root.items("parsers")}
-        self.pipelines = Pipelines(self.primitives)
+        self.pipelines = PipelineCompiler(self.primitives)
         self._fields: dict[str, FieldRef] = {}
         self.deparsers = {n["name"].str(): self._deparser(n) for n in program.model.root.items("deparsers")}
         self._digests: dict[int, Digest] = {d.id: d for d in program.learn_lists}
 
-    def _deparser(self, node: Node) -> Deparser:
+    def _deparser(self, node: JsonNode) -> Deparser:
         steps = self.primitives.action(list(node.items("primitives")))
         return Deparser(steps, [n.str() for n in node["order"].items()])
 
@@ -197,7 +206,7 @@ class Core(Tables):
         values = []
         for ref in listed.fields:
             value = packet.headers[ref.header.name].fields[ref.field.name] & ((1 << ref.field.width) - 1)
-            values.append(Named(f"{ref.header.name}.{ref.field.name}", value, ref.field.width))
+            values.append(NamedValue(f"{ref.header.name}.{ref.field.name}", value, ref.field.width))
         self.digests.append((listed.name, tuple(v.value for v in values)))
         if self.observers:
             self.emit(DigestSent(self.where, listed.name, tuple(values)))

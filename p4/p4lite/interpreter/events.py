@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Place:
         return f"{self.file}:{self.line}"
 
 
-def place_of(node: Node) -> Place | None:
+def place_of(node: JsonNode) -> Place | None:
     """Return the `source_info` of an object of the document, if it has one."""
     info = node.get("source_info")
     if info is None:
@@ -59,13 +59,13 @@ def _plain(value: Any) -> Any:
         return {"file": value.file, "line": value.line, "column": value.column, "fragment": value.fragment}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, Named):
+    if isinstance(value, NamedValue):
         return {"name": value.name, "value": value.value, "width": value.width}
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedValue:
     """A value with its name and width: a field, a key of a table, an argument of an action."""
 
     name: str
@@ -96,7 +96,7 @@ class Extracted(Event):
 
     header: str
     offset: int
-    values: tuple[Named, ...]
+    values: tuple[NamedValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ class TableApplied(Event):
     """A table was applied; of a miss `entry` is None and the action is the default. `hidden`: made by the compiler."""
 
     table: str
-    keys: tuple[Named, ...]
+    keys: tuple[NamedValue, ...]
     hit: bool
     entry: int | None
     action: str | None
-    arguments: tuple[Named, ...]
+    arguments: tuple[NamedValue, ...]
     hidden: bool
 
     @property
@@ -266,7 +266,7 @@ class Recirculated(Event):
 @dataclass(frozen=True, slots=True)
 class DigestSent(Event):
     digest: str
-    values: tuple[Named, ...]
+    values: tuple[NamedValue, ...]
 
 
 @dataclass(frozen=True, slots=True)

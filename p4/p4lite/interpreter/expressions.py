@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from p4lite.interpreter.packet import Packet, ParserFailure, wrap
-from p4lite.interpreter.state import State
-from p4lite.switch.bmv2.model import MAX_DEPTH, FieldType, HeaderType, Model, UnionStack
-from p4lite.switch.bmv2.reader import Node
+from p4lite.interpreter.state import InterpreterState
+from p4lite.switch.bmv2.model import MAX_DEPTH, FieldType, HeaderLayout, Model, UnionStack
+from p4lite.switch.bmv2.reader import JsonNode
 
 Arguments = Sequence[int]
 Number = Callable[[Packet, Arguments], int]
@@ -53,12 +53,12 @@ class Value:
 
     kind: str
     get: Callable[[Packet, Arguments], Any]
-    type: HeaderType | None = None
+    type: HeaderLayout | None = None
     union_stack: UnionStack | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AssignmentTarget:
     """What can be assigned: a field of the header that `header` names; `field` None is the validity."""
 
     header: Name
@@ -74,58 +74,58 @@ def bits_of(data: bytes, at: int, width: int) -> int:
     return int.from_bytes(data[at // 8 : last], "big") >> (last * 8 - end) & ((1 << width) - 1)
 
 
-class Expressions:
+class ExpressionCompiler:
     """Compiles expressions for one switch, whose registers they may read."""
 
-    def __init__(self, model: Model, state: State) -> None:
+    def __init__(self, model: Model, state: InterpreterState) -> None:
         self.model = model
         self.state = state
         self._depth = 0
 
     # --- by kind ---
 
-    def number(self, node: Node) -> Number:
+    def number(self, node: JsonNode) -> Number:
         """Return a function for a number; a boolean gives 0 or 1."""
         return self._as_number(self.value(node), node)
 
-    def truth(self, node: Node) -> Truth:
+    def truth(self, node: JsonNode) -> Truth:
         """Return a function for a boolean; a number is true unless 0."""
         return self._as_truth(self.value(node), node)
 
-    def header(self, node: Node) -> tuple[Name, HeaderType]:
+    def header(self, node: JsonNode) -> tuple[Name, HeaderLayout]:
         """Return a function for a header's name, and its type."""
         value = self.value(node)
         if value.kind != HEADER or value.type is None:
             node.fail(f"expected a header, found a {value.kind}")
         return value.get, value.type
 
-    def name(self, node: Node, kind: str) -> str:
+    def name(self, node: JsonNode, kind: str) -> str:
         """Return the name of a stack, union or stack of unions."""
         value = self.value(node)
         if value.kind != kind or node["type"].value == "expression":
             node.fail(f"expected the name of a {kind}, found a {value.kind}")
         return node["value"].str()
 
-    def target(self, node: Node) -> Target:
+    def target(self, node: JsonNode) -> AssignmentTarget:
         """Return what an assignment writes."""
         if node["type"].value == "field":
             ref = self.model.field_ref(node["value"])
             name = ref.header.name
-            return Target(lambda p, a: name, ref.field)
+            return AssignmentTarget(lambda p, a: name, ref.field)
         access = self._inner(node)
         if access.value.get("type") == "stack_field":
             stack = self.model.find(self.model.stacks, access["value"][0], HEADER)
             field = self.model.type_field(stack.type, access["value"][1])
-            return Target(self._last(stack.name, [h.name for h in stack.headers]), field)
+            return AssignmentTarget(self._last(stack.name, [h.name for h in stack.headers]), field)
         if access.value.get("op") != "access_field":
             node.fail("this cannot be assigned to")
         header, type_ = self.header(access["left"])
         index = access["right"].int(0)
         if index >= len(type_.fields):
             access["right"].fail(f"header type '{type_.name}' has no field {index}")
-        return Target(header, type_.fields[index])
+        return AssignmentTarget(header, type_.fields[index])
 
-    def _as_number(self, value: Value, node: Node) -> Number:
+    def _as_number(self, value: Value, node: JsonNode) -> Number:
         get = value.get
         if value.kind == TRUTH:
             return lambda p, a: int(get(p, a))
@@ -133,7 +133,7 @@ class Expressions:
             node.fail(f"expected a number, found a {value.kind}")
         return get
 
-    def _as_truth(self, value: Value, node: Node) -> Truth:
+    def _as_truth(self, value: Value, node: JsonNode) -> Truth:
         get = value.get
         if value.kind == NUMBER:
             return lambda p, a: get(p, a) != 0
@@ -144,13 +144,13 @@ class Expressions:
     # --- leaves ---
 
     @staticmethod
-    def _inner(node: Node) -> Node:
+    def _inner(node: JsonNode) -> JsonNode:
         """Return what is inside the wrappers `{"type": "expression", "value": …}`."""
         while isinstance(node.value, dict) and node.value.get("type") == "expression":
             node = node["value"]
         return node
 
-    def value(self, node: Node) -> Value:
+    def value(self, node: JsonNode) -> Value:
         """Return an expression of any kind. Raises ProgramError."""
         node = self._inner(node)
         if "op" in node.value:
@@ -167,56 +167,56 @@ class Expressions:
         found: Value = compiled(value)
         return found
 
-    def _leaf_hexstr(self, value: Node) -> Value:
+    def _leaf_hexstr(self, value: JsonNode) -> Value:
         number = value.hex()
         return Value(NUMBER, lambda p, a: number)
 
-    def _leaf_bool(self, value: Node) -> Value:
+    def _leaf_bool(self, value: JsonNode) -> Value:
         holds = value.bool()
         return Value(TRUTH, lambda p, a: holds)
 
-    def _leaf_local(self, value: Node) -> Value:
+    def _leaf_local(self, value: JsonNode) -> Value:
         index = value.int(0)
         return Value(NUMBER, lambda p, a: a[index])
 
     _leaf_runtime_data = _leaf_local
 
-    def _leaf_field(self, value: Node) -> Value:
+    def _leaf_field(self, value: JsonNode) -> Value:
         ref = self.model.field_ref(value)
         header, field = ref.header.name, ref.field.name
         if ref.field.index < 0:
             return Value(NUMBER, lambda p, a: int(p.headers[header].valid))
         return Value(VARBIT if ref.field.varbit else NUMBER, lambda p, a: p.headers[header].fields[field])
 
-    def _leaf_header(self, value: Node) -> Value:
+    def _leaf_header(self, value: JsonNode) -> Value:
         header = self.model.find(self.model.headers, value, HEADER)
         name = header.name
         return Value(HEADER, lambda p, a: name, header.type)
 
-    def _leaf_header_stack(self, value: Node) -> Value:
+    def _leaf_header_stack(self, value: JsonNode) -> Value:
         stack = self.model.find(self.model.stacks, value, STACK)
         return Value(STACK, lambda p, a: stack.name, stack.type)
 
-    def _leaf_header_union(self, value: Node) -> Value:
+    def _leaf_header_union(self, value: JsonNode) -> Value:
         union = self.model.find(self.model.unions, value, UNION)
         return Value(UNION, lambda p, a: union.name)
 
-    def _leaf_header_union_stack(self, value: Node) -> Value:
+    def _leaf_header_union_stack(self, value: JsonNode) -> Value:
         stack = self.model.find(self.model.union_stacks, value, UNION_STACK)
         return Value(UNION_STACK, lambda p, a: stack.name, union_stack=stack)
 
-    def _leaf_stack_field(self, value: Node) -> Value:
+    def _leaf_stack_field(self, value: JsonNode) -> Value:
         stack = self.model.find(self.model.stacks, value[0], STACK)
         field = self.model.type_field(stack.type, value[1])
         return self._field_of(self._last(stack.name, [h.name for h in stack.headers]), field)
 
-    def _leaf_union_stack_field(self, value: Node) -> Value:
+    def _leaf_union_stack_field(self, value: JsonNode) -> Value:
         stack, member = self.model.union_member(value)
         names = [u.headers[member].name for u in stack.unions]
         field = self.model.type_field(stack.unions[0].headers[member].type, value[2])
         return self._field_of(self._last(stack.name, names), field)
 
-    def _leaf_register(self, value: Node) -> Value:
+    def _leaf_register(self, value: JsonNode) -> Value:
         array = self.model.find(self.state.program.registers, value[0], "register array")
         index, state = self.number(value[1]), self.state
 
@@ -225,7 +225,7 @@ class Expressions:
 
         return Value(NUMBER, read)
 
-    def _leaf_lookahead(self, value: Node) -> Value:
+    def _leaf_lookahead(self, value: JsonNode) -> Value:
         offset, width = value[0].int(0), value[1].int(1)
         error = self.model.error("PacketTooShort")
 
@@ -263,7 +263,7 @@ class Expressions:
 
     # --- operators ---
 
-    def _operation(self, node: Node) -> Value:
+    def _operation(self, node: JsonNode) -> Value:
         op = node["op"].str()
         if op == "?":
             return self._choice(node)
@@ -276,7 +276,7 @@ class Expressions:
             return self._unary(op, right, node)
         return self._binary(op, self.value(node["left"]), right, node)
 
-    def _choice(self, node: Node) -> Value:
+    def _choice(self, node: JsonNode) -> Value:
         cond, left, right = self.truth(node["cond"]), self.value(node["left"]), self.value(node["right"])
         if left.kind != right.kind:
             node.fail(f"the branches of '?' are a {left.kind} and a {right.kind}")
@@ -295,19 +295,19 @@ class Expressions:
 
         return element
 
-    def _op_dereference_header_stack(self, node: Node) -> Value:
+    def _op_dereference_header_stack(self, node: JsonNode) -> Value:
         stack = self.model.find(self.model.stacks, self._inner(node["left"])["value"], STACK)
         names = [h.name for h in stack.headers]
         return Value(HEADER, self._element(stack.name, names, self.number(node["right"])), stack.type)
 
     _op_dereference_stack = _op_dereference_header_stack
 
-    def _op_dereference_union_stack(self, node: Node) -> Value:
+    def _op_dereference_union_stack(self, node: JsonNode) -> Value:
         stack = self.model.find(self.model.union_stacks, self._inner(node["left"])["value"], UNION_STACK)
         names = [u.name for u in stack.unions]
         return Value(UNION, self._element(stack.name, names, self.number(node["right"])), union_stack=stack)
 
-    def _op_access_union_header(self, node: Node) -> Value:
+    def _op_access_union_header(self, node: JsonNode) -> Value:
         left, index = self.value(node["left"]), node["right"].int(0)
         if left.kind != UNION:
             node.fail(f"expected a header union, found a {left.kind}")
@@ -323,7 +323,7 @@ class Expressions:
 
         return Value(HEADER, member, union.headers[index].type)
 
-    def _op_access_field(self, node: Node) -> Value:
+    def _op_access_field(self, node: JsonNode) -> Value:
         header, type_ = self.header(node["left"])
         index = node["right"].int(0)
         if index == len(type_.fields):  # the hidden $valid$ comes last
@@ -340,10 +340,10 @@ class Expressions:
 
         return valid
 
-    def _op_valid(self, node: Node) -> Value:
+    def _op_valid(self, node: JsonNode) -> Value:
         return Value(TRUTH, self._valid(self.header(node["right"])[0]))
 
-    def _op_valid_union(self, node: Node) -> Value:
+    def _op_valid_union(self, node: JsonNode) -> Value:
         value = self.value(node["right"])
         if value.kind != UNION:
             node.fail(f"'valid_union' wants a header union, found a {value.kind}")
@@ -355,21 +355,21 @@ class Expressions:
 
         return Value(TRUTH, valid)
 
-    def _stack_of(self, node: Node) -> str:
+    def _stack_of(self, node: JsonNode) -> str:
         value = self.value(node["right"])
         if value.kind not in (STACK, UNION_STACK):
             node.fail(f"expected a header stack, found a {value.kind}")
         return self._inner(node["right"])["value"].str()
 
-    def _op_last_stack_index(self, node: Node) -> Value:
+    def _op_last_stack_index(self, node: JsonNode) -> Value:
         name = self._stack_of(node)
         return Value(NUMBER, lambda p, a: (p.next_index[name] - 1) % (1 << 64))
 
-    def _op_size_stack(self, node: Node) -> Value:
+    def _op_size_stack(self, node: JsonNode) -> Value:
         name = self._stack_of(node)
         return Value(NUMBER, lambda p, a: p.next_index[name])
 
-    def _unary(self, op: str, value: Value, node: Node) -> Value:
+    def _unary(self, op: str, value: Value, node: JsonNode) -> Value:
         if op == "not":
             truth = self._as_truth(value, node)
             return Value(TRUTH, lambda p, a: not truth(p, a))
@@ -384,7 +384,7 @@ class Expressions:
             return Value(NUMBER, lambda p, a: -number(p, a))
         raise node["op"].error(f"'{op}' is not a unary operator")
 
-    def _binary(self, op: str, left: Value, right: Value, node: Node) -> Value:
+    def _binary(self, op: str, left: Value, right: Value, node: JsonNode) -> Value:
         if op in ("==", "!="):
             equal = self._equal(left, right, node)
             return Value(TRUTH, equal if op == "==" else lambda p, a: not equal(p, a))
@@ -430,7 +430,7 @@ class Expressions:
         return divide
 
     @staticmethod
-    def _cast(op: str, x: Number, y: Number, node: Node) -> Number:
+    def _cast(op: str, x: Number, y: Number, node: JsonNode) -> Number:
         if op == "two_comp_mod":
             return lambda p, a: wrap(x(p, a), y(p, a), True)
         if op == "usat_cast":
@@ -439,7 +439,7 @@ class Expressions:
             return lambda p, a: max(-(1 << (y(p, a) - 1)), min(x(p, a), (1 << (y(p, a) - 1)) - 1))
         raise node["op"].error(f"'{op}' is not an operator")
 
-    def _equal(self, left: Value, right: Value, node: Node) -> Truth:
+    def _equal(self, left: Value, right: Value, node: JsonNode) -> Truth:
         a_get, b_get = left.get, right.get
         if TRUTH in (left.kind, right.kind):
             a_get, b_get = self._as_truth(left, node), self._as_truth(right, node)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from p4lite.interpreter.core import DROP_PORT, Core, Output
+from p4lite.interpreter.core import DROP_PORT, InterpreterCore, Output
 from p4lite.interpreter.events import Observer
 from p4lite.interpreter.primitives import PythonExtern
-from p4lite.interpreter.psa import Psa
-from p4lite.interpreter.v1model import V1Model
+from p4lite.interpreter.psa import PsaSwitch
+from p4lite.interpreter.v1model import V1ModelSwitch
 from p4lite.recursion import deep_recursion
-from p4lite.switch.bmv2.model import Architecture
+from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.program.facts import Facts
 
-PATHS: dict[Architecture, type[V1Model] | type[Psa]] = {Architecture.V1MODEL: V1Model, Architecture.PSA: Psa}
+PATHS: dict[Bmv2Architecture, type[V1ModelSwitch] | type[PsaSwitch]] = {
+    Bmv2Architecture.V1MODEL: V1ModelSwitch,
+    Bmv2Architecture.PSA: PsaSwitch,
+}
 
 
-class Interpreter(Core):
-    """One switch that interprets a program. Control operations are those of `Tables` and `State`.
+class Interpreter(InterpreterCore):
+    """One switch that interprets a program. Control operations are those of `InterpreterTables` and `InterpreterState`.
 
     `ports`: the numbers of its ports, None for any; packets to others are dropped. `externs`: a Python object for each
     extern instance of the program, by its name. `strict`: what P4 leaves undefined raises AssertionFailed.

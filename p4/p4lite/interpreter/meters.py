@@ -9,7 +9,7 @@ GREEN, YELLOW, RED = 0, 1, 2
 SCALE = 10**9
 
 
-class Meter:
+class MeterCell:
     """A meter cell; without a configuration every packet is green."""
 
     def __init__(self) -> None:

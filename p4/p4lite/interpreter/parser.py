@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from p4lite.interpreter.events import (
     Extracted,
-    Named,
+    NamedValue,
     ParserFailed,
     Place,
     StateEntered,
@@ -17,9 +17,9 @@ from p4lite.interpreter.events import (
 )
 from p4lite.interpreter.expressions import Number, bits_of
 from p4lite.interpreter.packet import Packet, ParserFailure, wrap
-from p4lite.interpreter.primitives import Primitives, Step
-from p4lite.switch.bmv2.model import HeaderType
-from p4lite.switch.bmv2.reader import Node
+from p4lite.interpreter.primitives import PrimitiveCompiler, Step
+from p4lite.switch.bmv2.model import HeaderLayout
+from p4lite.switch.bmv2.reader import JsonNode
 
 MAX_STEPS = 1024
 """States that a packet may pass through, after which the parser stops with ParserTimeout."""
@@ -27,7 +27,7 @@ Operation = Callable[[Packet], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class ParserTransition:
     """`value_set` or `value` and `mask` of the key's bytes; neither: the default."""
 
     to: str | None
@@ -45,13 +45,13 @@ class ParseState:
     where: Place | None
     operations: tuple[tuple[Operation, Place | None, str], ...]
     key: tuple[tuple[Number, int], ...]
-    transitions: tuple[Transition, ...]
+    transitions: tuple[ParserTransition, ...]
 
 
 class Parser:
     """A parser; without a `node` of the document, one that accepts every packet."""
 
-    def __init__(self, primitives: Primitives, node: Node | None) -> None:
+    def __init__(self, primitives: PrimitiveCompiler, node: JsonNode | None) -> None:
         self.primitives = primitives
         self.state = primitives.state
         self.model = primitives.model
@@ -105,7 +105,7 @@ class Parser:
 
     # --- operations ---
 
-    def _state(self, node: Node) -> ParseState:
+    def _state(self, node: JsonNode) -> ParseState:
         operations = tuple((self._operation(op), place_of(op), op["op"].str()) for op in node.items("parser_ops"))
         key = tuple((self.expr.number(part), self._width(part)) for part in node.items("transition_key"))
         return ParseState(
@@ -116,7 +116,7 @@ class Parser:
             tuple(self._case(t, key) for t in node.items("transitions")),
         )
 
-    def _operation(self, node: Node) -> Operation:
+    def _operation(self, node: JsonNode) -> Operation:
         op, args = node["op"].str(), node["parameters"]
         if op in ("extract", "extract_VL"):
             return self._extract(args[0], None if op == "extract" else self.expr.number(args[1]))
@@ -137,9 +137,9 @@ class Parser:
     def _primitive(self, packet: Packet, step: Step) -> None:
         self.primitives.run((step,), packet, ())
 
-    def _set(self, args: Node) -> Operation:
+    def _set(self, args: JsonNode) -> Operation:
         if self.primitives.is_varbit(args[0]):
-            assign = Node({"op": "assign_VL", "parameters": [args[0].value, args[1].value]}, args.source, args.path)
+            assign = JsonNode({"op": "assign_VL", "parameters": [args[0].value, args[1].value]}, args.source, args.path)
             step = self.primitives.step(assign)
             return lambda packet: self._primitive(packet, step)
         ref = self.model.field_ref(args[0]["value"])
@@ -155,7 +155,7 @@ class Parser:
         store = self.primitives.store(self.expr.target(args[0]), value)
         return lambda packet: store(packet, ())
 
-    def _verify(self, args: Node) -> Operation:
+    def _verify(self, args: JsonNode) -> Operation:
         holds = self.expr.truth(args[0])
         code: Number
         if isinstance(args[1].value, int):
@@ -184,7 +184,7 @@ class Parser:
 
         return run
 
-    def _extract(self, arg: Node, length: Number | None) -> Operation:
+    def _extract(self, arg: JsonNode, length: Number | None) -> Operation:
         kind = arg["type"].str()
         if kind == "regular":
             header = self.model.find(self.model.headers, arg["value"], "header")
@@ -194,12 +194,12 @@ class Parser:
             stack = self.model.find(self.model.stacks, arg["value"], "header stack")
             return self._next(stack.name, [h.name for h in stack.headers], stack.type, length)
         if kind == "union_stack":
-            unions, member = self.model.union_member(Node([*arg["value"].value, ""], arg.source, arg.path))
+            unions, member = self.model.union_member(JsonNode([*arg["value"].value, ""], arg.source, arg.path))
             headers = [u.headers[member] for u in unions.unions]
             return self._next(unions.name, [h.name for h in headers], headers[0].type, length)
         raise arg["type"].error(f"'{kind}' cannot be extracted")
 
-    def _next(self, stack: str, names: list[str], type_: HeaderType, length: Number | None) -> Operation:
+    def _next(self, stack: str, names: list[str], type_: HeaderLayout, length: Number | None) -> Operation:
         def run(packet: Packet) -> None:
             index = packet.next_index[stack]
             if index >= len(names):
@@ -209,7 +209,7 @@ class Parser:
 
         return run
 
-    def _extract_to(self, packet: Packet, name: str, type_: HeaderType, length: Number | None) -> None:
+    def _extract_to(self, packet: Packet, name: str, type_: HeaderLayout, length: Number | None) -> None:
         left = len(packet.data) * 8 - packet.cursor * 8
         if type_.fixed_bits > left:
             raise self._error("PacketTooShort")
@@ -226,7 +226,7 @@ class Parser:
             width = varbit if field.varbit else field.width
             raw = bits_of(packet.data, at, width) if width else 0
             header.fields[field.name] = wrap(raw, width, field.signed) if width else 0
-            values.append(Named(field.name, raw, width))
+            values.append(NamedValue(field.name, raw, width))
             at += width
         header.varbit_bits = varbit
         packet.cursor = at // 8
@@ -234,7 +234,7 @@ class Parser:
             self.state.emit(Extracted(self.state.where, name, start, tuple(values)))
         self.primitives.set_valid(packet, name, True)
 
-    def _varbit(self, packet: Packet, type_: HeaderType, length: Number | None) -> int:
+    def _varbit(self, packet: Packet, type_: HeaderLayout, length: Number | None) -> int:
         if type_.varbit is None:
             return 0
         if length is not None:
@@ -250,7 +250,7 @@ class Parser:
 
     # --- transitions ---
 
-    def _width(self, part: Node) -> int:
+    def _width(self, part: JsonNode) -> int:
         kind, value = part["type"].str(), part["value"]
         if kind == "lookahead":
             return value[1].int(1)
@@ -264,23 +264,23 @@ class Parser:
         return self.model.type_field(stack.unions[0].headers[member].type, value[2]).width
 
     @staticmethod
-    def _case(node: Node, key: tuple[tuple[Number, int], ...]) -> Transition:
+    def _case(node: JsonNode, key: tuple[tuple[Number, int], ...]) -> ParserTransition:
         following, kind, value = node.get("next_state"), node.get("type"), node.get("value")
         to, where = None if following is None else following.str(), place_of(node)
         if value is None or value.value == "default" or (kind is not None and kind.value == "default"):
-            return Transition(to, where)
+            return ParserTransition(to, where)
         size = sum((width + 7) // 8 for _, width in key)
         mask = node.get("mask")
         masked = mask.hex_bytes() if mask is not None else b"\xff" * size
         if kind is not None and kind.value == "parse_vset":
-            return Transition(to, where, value_set=value.str())
+            return ParserTransition(to, where, value_set=value.str())
         wanted = _negative(value.hex(), size) if value.str().startswith("-") else value.hex_bytes()
         if len(wanted) != size or len(masked) != size:
             value.fail(f"the value has {len(wanted)} bytes, the transition key has {size}")
-        return Transition(to, where, wanted, masked)
+        return ParserTransition(to, where, wanted, masked)
 
-    def _transition(self, packet: Packet, state: ParseState) -> tuple[int | None, Transition | None]:
-        default: tuple[int | None, Transition | None] = (None, None)
+    def _transition(self, packet: Packet, state: ParseState) -> tuple[int | None, ParserTransition | None]:
+        default: tuple[int | None, ParserTransition | None] = (None, None)
         key, packed = b"", 0
         if any(t.value is not None or t.value_set is not None for t in state.transitions):
             for get, width in state.key:

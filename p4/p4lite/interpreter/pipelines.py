@@ -9,7 +9,7 @@ from p4lite.interpreter.events import (
     ConditionTested,
     Counted,
     Metered,
-    Named,
+    NamedValue,
     PipelineEntered,
     Place,
     TableApplied,
@@ -17,11 +17,11 @@ from p4lite.interpreter.events import (
 )
 from p4lite.interpreter.expressions import Truth
 from p4lite.interpreter.packet import Packet
-from p4lite.interpreter.primitives import Primitives, Step
+from p4lite.interpreter.primitives import PrimitiveCompiler, Step
 from p4lite.interpreter.tables import Row
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.program.entry import ActionCall, GroupRef
-from p4lite.switch.program.facts import Array, Key, Table
+from p4lite.switch.program.facts import Array, KeyFacts, TableFacts
 
 MAX_NODES = 100_000
 HIT, MISS = "__HIT__", "__MISS__"
@@ -42,7 +42,7 @@ class Condition:
 class TableNode:
     """A table and what follows it: by label (hit, miss, an action's name), else `base`. `hidden`: of the compiler."""
 
-    table: Table
+    table: TableFacts
     where: Place | None
     following: dict[str, str | None]
     base: str | None
@@ -58,15 +58,15 @@ class ActionNode:
     following: str | None
 
 
-def _named(node: Node, key: str) -> str | None:
+def _named(node: JsonNode, key: str) -> str | None:
     found = node.get(key)
     return None if found is None else found.str()
 
 
-class Pipelines:
+class PipelineCompiler:
     """Compiled pipelines of one switch."""
 
-    def __init__(self, primitives: Primitives) -> None:
+    def __init__(self, primitives: PrimitiveCompiler) -> None:
         self.primitives = primitives
         self.state = primitives.state
         program = self.state.program
@@ -90,7 +90,7 @@ class Pipelines:
             self.nodes[name] = self._nodes(node)
             self.starts[name] = _named(node, "init_table")
 
-    def _nodes(self, node: Node) -> dict[str, Condition | TableNode | ActionNode]:
+    def _nodes(self, node: JsonNode) -> dict[str, Condition | TableNode | ActionNode]:
         out: dict[str, Condition | TableNode | ActionNode] = {}
         for item in node.items("tables"):
             following = item["next_tables"]
@@ -162,17 +162,17 @@ class Pipelines:
 
     def _announce(self, node: TableNode, values: list[int], handle: int | None, call: ActionCall | None) -> None:
         table = node.table
-        arguments: tuple[Named, ...] = ()
+        arguments: tuple[NamedValue, ...] = ()
         if call is not None:
             params = table.actions[call.name].params
-            arguments = tuple(Named(p.name, v, p.width) for p, v in zip(params, call.args, strict=True))
-        keys = tuple(Named(k.name, v, k.width) for k, v in zip(table.key, values, strict=True))
+            arguments = tuple(NamedValue(p.name, v, p.width) for p, v in zip(params, call.args, strict=True))
+        keys = tuple(NamedValue(k.name, v, k.width) for k, v in zip(table.key, values, strict=True))
         action = None if call is None else call.name
         self.state.emit(
             TableApplied(node.where, table.name, keys, handle is not None, handle, action, arguments, node.hidden)
         )
 
-    def _hit(self, packet: Packet, table: Table, row: Row) -> None:
+    def _hit(self, packet: Packet, table: TableFacts, row: Row) -> None:
         row.hit_ns = self.state.now_ns
         if table.with_counters:
             row.counter.count(packet.ingress_length)
@@ -188,7 +188,7 @@ class Pipelines:
         self.primitives.set(packet, target.header.name, target.field, colour)
 
 
-def _key_value(packet: Packet, key: Key) -> int:
+def _key_value(packet: Packet, key: KeyFacts) -> int:
     """Return what a packet brings for a key: 0 where its header is invalid."""
     header = packet.headers[key.target.header.name]
     if key.target.field.index < 0:

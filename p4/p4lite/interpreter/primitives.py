@@ -8,7 +8,7 @@ from inspect import signature
 from operator import index
 from typing import Any
 
-from p4lite.interpreter.calculations import Calculations
+from p4lite.interpreter.calculations import CalculationCompiler
 from p4lite.interpreter.events import (
     Counted,
     ExternCalled,
@@ -22,23 +22,25 @@ from p4lite.interpreter.events import (
     ValidityChanged,
     place_of,
 )
-from p4lite.interpreter.expressions import HEADER, STACK, UNION, UNION_STACK, Arguments, Expressions, Number, Target
+from p4lite.interpreter.expressions import (
+    HEADER,
+    STACK,
+    UNION,
+    UNION_STACK,
+    Arguments,
+    AssignmentTarget,
+    ExpressionCompiler,
+    Number,
+)
 from p4lite.interpreter.packet import HeaderState, Packet, header_bits, wrap
-from p4lite.interpreter.tables import Tables
+from p4lite.interpreter.tables import InterpreterTables
 from p4lite.switch.bmv2.model import FieldType, Stack, UnionStack
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.errors import InvalidArgument, ProgramError
 from p4lite.switch.program.facts import MAX_JUMPS_BACK, Array
 
-BINARY = {
-    "add": "+",
-    "subtract": "-",
-    "bit_xor": "^",
-    "bit_or": "|",
-    "bit_and": "&",
-    "shift_left": "<<",
-    "shift_right": ">>",
-}
+BINARY = {"add": "+", "subtract": "-", "bit_xor": "^", "bit_or": "|", "bit_and": "&"}
+BINARY |= {"shift_left": "<<", "shift_right": ">>"}
 Run = Callable[[Packet, Arguments], None]
 #: What v1model's meters store for green, yellow and red.
 COLOURS = (0, 1, 2)
@@ -57,28 +59,28 @@ class Step:
     test: Number | None = None
 
 
-class Primitives:
+class PrimitiveCompiler:
     """Compiles primitives for one switch, and runs them."""
 
     def __init__(
-        self, state: Tables, expressions: Expressions, drop_port: int, externs: Mapping[str, PythonExtern]
+        self, state: InterpreterTables, expr: ExpressionCompiler, drop_port: int, externs: Mapping[str, PythonExtern]
     ) -> None:
         self.state = state
         self.model = state.program.model
-        self.expr = expressions
+        self.expr = expr
         self.drop_port = drop_port
         self.externs = externs
-        self.calculations = Calculations(self.model)
-        self.methods: dict[str, Callable[[list[Node]], Run]] = {}
+        self.calculations = CalculationCompiler(self.model)
+        self.methods: dict[str, Callable[[list[JsonNode]], Run]] = {}
         """Methods of the architecture's externs, by the names of their primitives."""
 
     # --- actions ---
 
-    def action(self, nodes: Sequence[Node]) -> list[Step]:
+    def action(self, nodes: Sequence[JsonNode]) -> list[Step]:
         """Return the steps of an action. Raises ProgramError."""
         return [self.step(node, len(nodes)) for node in nodes]
 
-    def step(self, node: Node, count: int = 0) -> Step:
+    def step(self, node: JsonNode, count: int = 0) -> Step:
         """Return one primitive of an action that has `count`."""
         op, where = node["op"].str(), place_of(node)
         args = list(node["parameters"].items())
@@ -142,7 +144,7 @@ class Primitives:
             event = FieldChanged(self.state.where, f"{header}.{field.name}", old & mask, value & mask, field.width)
             self.state.emit(event)
 
-    def store(self, target: Target, value: Number) -> Run:
+    def store(self, target: AssignmentTarget, value: Number) -> Run:
         """Return the assignment of a number."""
         header, field = target.header, target.field
 
@@ -202,26 +204,21 @@ class Primitives:
 
     # --- assignments ---
 
-    def is_varbit(self, node: Node) -> bool:
+    def is_varbit(self, node: JsonNode) -> bool:
         """Return whether a target is a variable-length field."""
         return node["type"].value == "field" and self.model.field_ref(node["value"]).field.varbit
 
-    def _do_assign(self, args: list[Node]) -> Run:
+    def _do_assign(self, args: list[JsonNode]) -> Run:
         if self.is_varbit(args[0]):
             return self._do_assign_VL(args)
         if args[0]["type"].value == "register":
-            return self._do_register_write(
-                [
-                    Node({"type": "register_array", "value": args[0]["value"][0].value}, "", ""),
-                    args[0]["value"][1],
-                    args[1],
-                ]
-            )
+            register = JsonNode({"type": "register_array", "value": args[0]["value"][0].value}, "", "")
+            return self._do_register_write([register, args[0]["value"][1], args[1]])
         return self.store(self.expr.target(args[0]), self.expr.number(args[1]))
 
     _do_modify_field = _do_assign
 
-    def _do_assign_VL(self, args: list[Node]) -> Run:  # noqa: N802 - BMv2's name
+    def _do_assign_VL(self, args: list[JsonNode]) -> Run:  # noqa: N802 - BMv2's name
         to, source = (self.model.field_ref(arg["value"]) for arg in args)
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -235,11 +232,11 @@ class Primitives:
 
         return run
 
-    def _three(self, op: str, args: list[Node]) -> Run:
-        compute = Node({"op": op, "left": args[1].value, "right": args[2].value}, args[0].source, args[0].path)
+    def _three(self, op: str, args: list[JsonNode]) -> Run:
+        compute = JsonNode({"op": op, "left": args[1].value, "right": args[2].value}, args[0].source, args[0].path)
         return self.store(self.expr.target(args[0]), self.expr.number(compute))
 
-    def _do_assign_header(self, args: list[Node]) -> Run:
+    def _do_assign_header(self, args: list[JsonNode]) -> Run:
         (to, _), (source, _) = self.expr.header(args[0]), self.expr.header(args[1])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -261,7 +258,7 @@ class Primitives:
 
         return run
 
-    def _members(self, node: Node, kind: str) -> list[list[str]]:
+    def _members(self, node: JsonNode, kind: str) -> list[list[str]]:
         """Return the names of the headers of a stack, union or stack of unions, by element."""
         name = self.expr.name(node, kind)
         if kind == STACK:
@@ -270,25 +267,25 @@ class Primitives:
             return [[h.name for h in self.model.unions[name].headers]]
         return [[h.name for h in union.headers] for union in self.model.union_stacks[name].unions]
 
-    def _assign_all(self, args: list[Node], kind: str) -> Run:
+    def _assign_all(self, args: list[JsonNode], kind: str) -> Run:
         to, source = ([name for element in self._members(arg, kind) for name in element] for arg in args)
         if len(to) != len(source):
             args[1].fail("they are of different sizes")
         names = (self.expr.name(args[0], kind), self.expr.name(args[1], kind))
         return self._copies(list(zip(to, source, strict=True)), None if kind == UNION else names)
 
-    def _do_assign_header_stack(self, args: list[Node]) -> Run:
+    def _do_assign_header_stack(self, args: list[JsonNode]) -> Run:
         return self._assign_all(args, STACK)
 
-    def _do_assign_union(self, args: list[Node]) -> Run:
+    def _do_assign_union(self, args: list[JsonNode]) -> Run:
         return self._assign_all(args, UNION)
 
-    def _do_assign_union_stack(self, args: list[Node]) -> Run:
+    def _do_assign_union_stack(self, args: list[JsonNode]) -> Run:
         return self._assign_all(args, UNION_STACK)
 
     # --- validity and stacks ---
 
-    def _on_header(self, node: Node, change: Callable[[Packet, str], None]) -> Run:
+    def _on_header(self, node: JsonNode, change: Callable[[Packet, str], None]) -> Run:
         header, _ = self.expr.header(node)
 
         def run(packet: Packet, args: Arguments) -> None:
@@ -298,16 +295,16 @@ class Primitives:
 
         return run
 
-    def _do_add_header(self, args: list[Node]) -> Run:
+    def _do_add_header(self, args: list[JsonNode]) -> Run:
         return self._on_header(args[0], self.add)
 
-    def _do_add_header_fast(self, args: list[Node]) -> Run:
+    def _do_add_header_fast(self, args: list[JsonNode]) -> Run:
         return self._on_header(args[0], lambda packet, name: self.set_valid(packet, name, True))
 
-    def _do_remove_header(self, args: list[Node]) -> Run:
+    def _do_remove_header(self, args: list[JsonNode]) -> Run:
         return self._on_header(args[0], self.remove)
 
-    def _shift(self, args: list[Node], direction: int) -> Run:
+    def _shift(self, args: list[JsonNode], direction: int) -> Run:
         value = self.expr.value(args[0])
         name, amount = self.expr.name(args[0], value.kind), self.expr.number(args[1])
         stack: Stack | UnionStack = self.model.stacks[name] if value.kind == STACK else self.model.union_stacks[name]
@@ -326,24 +323,24 @@ class Primitives:
 
         return run
 
-    def _do_push(self, args: list[Node]) -> Run:
+    def _do_push(self, args: list[JsonNode]) -> Run:
         return self._shift(args, 1)
 
-    def _do_pop(self, args: list[Node]) -> Run:
+    def _do_pop(self, args: list[JsonNode]) -> Run:
         return self._shift(args, -1)
 
     # --- fate of the packet ---
 
-    def _do_exit(self, args: list[Node]) -> Run:
+    def _do_exit(self, args: list[JsonNode]) -> Run:
         def run(packet: Packet, arguments: Arguments) -> None:
             packet.exited = True
 
         return run
 
-    def _do_no_op(self, args: list[Node]) -> Run:
+    def _do_no_op(self, args: list[JsonNode]) -> Run:
         return lambda packet, arguments: None
 
-    def _do_mark_to_drop(self, args: list[Node]) -> Run:
+    def _do_mark_to_drop(self, args: list[JsonNode]) -> Run:
         name = args[0]["value"].str()
         known = self.model.find(self.model.headers, args[0]["value"], HEADER).type.by_name
 
@@ -354,10 +351,10 @@ class Primitives:
 
         return run
 
-    def _do_drop(self, args: list[Node]) -> Run:
-        return self._do_mark_to_drop([Node({"type": "header", "value": "standard_metadata"}, "", "")])
+    def _do_drop(self, args: list[JsonNode]) -> Run:
+        return self._do_mark_to_drop([JsonNode({"type": "header", "value": "standard_metadata"}, "", "")])
 
-    def _do_generate_digest(self, args: list[Node]) -> Run:
+    def _do_generate_digest(self, args: list[JsonNode]) -> Run:
         list_id = self.expr.number(args[1])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -365,7 +362,7 @@ class Primitives:
 
         return run
 
-    def _do_clone_ingress_pkt_to_egress(self, args: list[Node]) -> Run:
+    def _do_clone_ingress_pkt_to_egress(self, args: list[JsonNode]) -> Run:
         session, fields = self.expr.number(args[0]), self.expr.number(args[1])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -375,7 +372,7 @@ class Primitives:
 
     _do_clone_egress_pkt_to_egress = _do_clone_ingress_pkt_to_egress
 
-    def _do_resubmit(self, args: list[Node]) -> Run:
+    def _do_resubmit(self, args: list[JsonNode]) -> Run:
         fields = self.expr.number(args[0])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -383,7 +380,7 @@ class Primitives:
 
         return run
 
-    def _do_recirculate(self, args: list[Node]) -> Run:
+    def _do_recirculate(self, args: list[JsonNode]) -> Run:
         fields = self.expr.number(args[0])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -391,7 +388,7 @@ class Primitives:
 
         return run
 
-    def _do_truncate(self, args: list[Node]) -> Run:
+    def _do_truncate(self, args: list[JsonNode]) -> Run:
         length = self.expr.number(args[0])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -402,7 +399,7 @@ class Primitives:
 
     # --- hashes and random numbers ---
 
-    def _do_modify_field_with_hash_based_offset(self, args: list[Node]) -> Run:
+    def _do_modify_field_with_hash_based_offset(self, args: list[JsonNode]) -> Run:
         base, size = self.expr.number(args[1]), self.expr.number(args[3])
         calculation = self.calculations.named(args[2]["value"])
 
@@ -414,7 +411,7 @@ class Primitives:
 
         return self.store(self.expr.target(args[0]), value)
 
-    def _do_modify_field_rng_uniform(self, args: list[Node]) -> Run:
+    def _do_modify_field_rng_uniform(self, args: list[JsonNode]) -> Run:
         target, low, high = self.expr.target(args[0]), self.expr.number(args[1]), self.expr.number(args[2])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -428,12 +425,12 @@ class Primitives:
 
     # --- arrays ---
 
-    def _array(self, node: Node, kind: str, known: dict[str, Array]) -> Array:
+    def _array(self, node: JsonNode, kind: str, known: dict[str, Array]) -> Array:
         if node["type"].value != kind:
             node.fail(f"expected a {kind}")
         return self.model.find(known, node["value"], kind.replace("_", " "))
 
-    def _do_register_read(self, args: list[Node]) -> Run:
+    def _do_register_read(self, args: list[JsonNode]) -> Run:
         array = self._array(args[1], "register_array", self.state.program.registers)
         target, index = self.expr.target(args[0]), self.expr.number(args[2])
 
@@ -448,7 +445,7 @@ class Primitives:
 
         return run
 
-    def _do_register_write(self, args: list[Node]) -> Run:
+    def _do_register_write(self, args: list[JsonNode]) -> Run:
         array = self._array(args[0], "register_array", self.state.program.registers)
         index, value = self.expr.number(args[1]), self.expr.number(args[2])
 
@@ -460,10 +457,10 @@ class Primitives:
 
         return run
 
-    def _do_count(self, args: list[Node]) -> Run:
+    def _do_count(self, args: list[JsonNode]) -> Run:
         return self.counting(self._array(args[0], "counter_array", self.state.program.counters), args[1])
 
-    def counting(self, array: Array, at_index: Node) -> Run:
+    def counting(self, array: Array, at_index: JsonNode) -> Run:
         """Return the call that counts a packet in a cell of a counter."""
         index = self.expr.number(at_index)
 
@@ -475,11 +472,11 @@ class Primitives:
 
         return run
 
-    def _do_execute_meter(self, args: list[Node]) -> Run:
+    def _do_execute_meter(self, args: list[JsonNode]) -> Run:
         array = self._array(args[0], "meter_array", self.state.program.meters)
         return self.metering(array, args[1], args[2], COLOURS)
 
-    def metering(self, array: Array, at_index: Node, result: Node, colours: Sequence[int]) -> Run:
+    def metering(self, array: Array, at_index: JsonNode, result: JsonNode, colours: Sequence[int]) -> Run:
         """Return the call that meters a packet by a cell of a meter; `colours`: what green, yellow and red are stored
         as.
         """
@@ -498,7 +495,7 @@ class Primitives:
 
     # --- externs in Python ---
 
-    def _extern(self, op: str, args: list[Node]) -> Run:
+    def _extern(self, op: str, args: list[JsonNode]) -> Run:
         """Return the call of a method: it takes the in parameters, and returns the out parameters, which follow."""
         name = args[0]["value"].str()
         instance = self.externs.get(name)
@@ -542,7 +539,7 @@ class Primitives:
 
         return run
 
-    def _out(self, arg: Node, method: str, taken: int) -> Target:
+    def _out(self, arg: JsonNode, method: str, taken: int) -> AssignmentTarget:
         """Return where an out parameter goes. Raises ProgramError if it is an in parameter."""
         try:
             return self.expr.target(arg)
@@ -554,7 +551,7 @@ class Primitives:
 
     # --- diagnosis ---
 
-    def _do_assert(self, args: list[Node], what: str = "assert") -> Run:
+    def _do_assert(self, args: list[JsonNode], what: str = "assert") -> Run:
         test = self.expr.truth(args[0])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -563,10 +560,10 @@ class Primitives:
 
         return run
 
-    def _do_assume(self, args: list[Node]) -> Run:
+    def _do_assume(self, args: list[JsonNode]) -> Run:
         return self._do_assert(args, "assume")
 
-    def _do_log_msg(self, args: list[Node]) -> Run:
+    def _do_log_msg(self, args: list[JsonNode]) -> Run:
         pieces = args[0]["value"].str()
         # p4c writes an empty object, not an empty array, for a message without arguments.
         items = [] if args[1]["value"].value == {} else [self.expr.number(item) for item in args[1]["value"].items()]

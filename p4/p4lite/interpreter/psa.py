@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from p4lite.interpreter.core import LOOP_LIMIT, Core, Deparser, Output
+from p4lite.interpreter.core import LOOP_LIMIT, Deparser, InterpreterCore, Output
 from p4lite.interpreter.events import Cloned, Recirculated, Resubmitted
 from p4lite.interpreter.packet import Packet, fresh_packet
 from p4lite.switch.bmv2.model import FieldRef
@@ -35,10 +35,10 @@ KEPT = {
 }
 
 
-class Psa:
+class PsaSwitch:
     """Takes packets through a switch of PSA."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: InterpreterCore) -> None:
         self.core = core
         headers = core.program.model.headers
         fields: dict[str, FieldRef] = {}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from p4lite.interpreter.expressions import Arguments
 from p4lite.interpreter.hashes import find_hash
 from p4lite.interpreter.packet import Packet
-from p4lite.interpreter.primitives import Primitives, Run
-from p4lite.switch.bmv2.reader import Node
+from p4lite.interpreter.primitives import PrimitiveCompiler, Run
+from p4lite.switch.bmv2.reader import JsonNode
 
 #: PSA's colours, by those of the meters: green, yellow, red.
 COLOURS = (1, 2, 0)
@@ -22,10 +22,10 @@ def _add(one: int, other: int) -> int:
     return (total & WORD) + (total >> 16)
 
 
-class PsaExterns:
+class PsaExternCompiler:
     """Compiles calls of methods."""
 
-    def __init__(self, primitives: Primitives) -> None:
+    def __init__(self, primitives: PrimitiveCompiler) -> None:
         self.primitives = primitives
         self.state = primitives.state
         self.expr = primitives.expr
@@ -55,7 +55,7 @@ class PsaExterns:
 
     # --- data ---
 
-    def _data(self, node: Node) -> Collect:
+    def _data(self, node: JsonNode) -> Collect:
         """Return the function that gives the fields of a list as one number, with its width."""
         if node["type"].value != "field_list":
             node["type"].fail("expected a field_list")
@@ -72,7 +72,7 @@ class PsaExterns:
 
         return collect
 
-    def _algorithm(self, instance: Node, attribute: str) -> Callable[[bytes], int]:
+    def _algorithm(self, instance: JsonNode, attribute: str) -> Callable[[bytes], int]:
         name = self._attributes.get(instance["value"].str(), {}).get(attribute)
         found = find_hash(name.str()) if name is not None else None
         if found is None:
@@ -81,17 +81,17 @@ class PsaExterns:
 
     # --- counters and meters ---
 
-    def _count(self, args: list[Node]) -> Run:
+    def _count(self, args: list[JsonNode]) -> Run:
         array = self.model.find(self.state.program.counters, args[0]["value"], "counter")
         return self.primitives.counting(array, args[1])
 
-    def _meter(self, args: list[Node]) -> Run:
+    def _meter(self, args: list[JsonNode]) -> Run:
         array = self.model.find(self.state.program.meters, args[0]["value"], "meter")
         return self.primitives.metering(array, args[1], args[2], COLOURS)
 
     # --- hashes ---
 
-    def _digest(self, instance: Node, data: Node) -> Callable[[Packet], int]:
+    def _digest(self, instance: JsonNode, data: JsonNode) -> Callable[[Packet], int]:
         algorithm, collect = self._algorithm(instance, "algo"), self._data(data)
 
         def compute(packet: Packet) -> int:
@@ -100,11 +100,11 @@ class PsaExterns:
 
         return compute
 
-    def _hash(self, args: list[Node]) -> Run:
+    def _hash(self, args: list[JsonNode]) -> Run:
         compute = self._digest(args[0], args[2])
         return self.primitives.store(self.expr.target(args[1]), lambda packet, arguments: compute(packet))
 
-    def _hash_mod(self, args: list[Node]) -> Run:
+    def _hash_mod(self, args: list[JsonNode]) -> Run:
         compute = self._digest(args[0], args[3])
         base, size = self.expr.number(args[2]), self.expr.number(args[4])
 
@@ -118,7 +118,7 @@ class PsaExterns:
 
     # --- checksums, whose state is the packet's ---
 
-    def _clear(self, args: list[Node]) -> Run:
+    def _clear(self, args: list[JsonNode]) -> Run:
         name = args[0]["value"].str()
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -127,7 +127,7 @@ class PsaExterns:
 
         return run
 
-    def _sum(self, args: list[Node], invert: int) -> Run:
+    def _sum(self, args: list[JsonNode], invert: int) -> Run:
         name, collect = args[0]["value"].str(), self._data(args[1])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -140,12 +140,12 @@ class PsaExterns:
 
         return run
 
-    def _state(self, args: list[Node], invert: int) -> Run:
+    def _state(self, args: list[JsonNode], invert: int) -> Run:
         name = args[0]["value"].str()
         target = self.expr.target(args[1])
         return self.primitives.store(target, lambda packet, arguments: packet.sums.get(name, 0) ^ invert)
 
-    def _set_state(self, args: list[Node]) -> Run:
+    def _set_state(self, args: list[JsonNode]) -> Run:
         name, state = args[0]["value"].str(), self.expr.number(args[1])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -153,7 +153,7 @@ class PsaExterns:
 
         return run
 
-    def _verify(self, args: list[Node]) -> Run:
+    def _verify(self, args: list[JsonNode]) -> Run:
         """Compare the checksum with a field, as p4c has `get() == field`."""
         name, wanted = args[0]["value"].str(), self.expr.number(args[2])
 
@@ -162,7 +162,7 @@ class PsaExterns:
 
         return self.primitives.store(self.expr.target(args[1]), equal)
 
-    def _update(self, args: list[Node]) -> Run:
+    def _update(self, args: list[JsonNode]) -> Run:
         name, collect = args[0]["value"].str(), self._data(args[1])
 
         def run(packet: Packet, arguments: Arguments) -> None:
@@ -172,7 +172,7 @@ class PsaExterns:
 
         return run
 
-    def _checksum(self, args: list[Node]) -> Run:
+    def _checksum(self, args: list[JsonNode]) -> Run:
         name, algorithm = args[0]["value"].str(), self._algorithm(args[0], "hash")
 
         def value(packet: Packet, arguments: Arguments) -> int:

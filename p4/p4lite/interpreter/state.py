@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4lite.interpreter.events import Event, Faulted, Observer, Place
-from p4lite.interpreter.meters import Meter
+from p4lite.interpreter.meters import MeterCell
 from p4lite.switch.errors import AlreadyExists, NotFound, OutOfRange, ResourceExhausted
-from p4lite.switch.program.facts import Array, Facts, ValueSet
+from p4lite.switch.program.facts import Array, Facts, ValueSetFacts
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter, find_array
 from p4lite.switch.runtime.handle import check64
 
@@ -25,7 +25,7 @@ class AssertionFailed(Exception):
 
 
 @dataclass(slots=True)
-class Counter:
+class CounterCell:
     """A cell of a counter."""
 
     packets: int = 0
@@ -37,7 +37,7 @@ class Counter:
         self.bytes += length
 
 
-class State:
+class InterpreterState:
     """The arrays of one switch, its clock, and those who watch it.
 
     `where` is the place in the source that is executed. `strict`: what P4 leaves undefined raises AssertionFailed.
@@ -51,8 +51,10 @@ class State:
         self.observers: list[Observer] = []
         self.faults: list[str] = []
         self._random = seed % _LIMIT64
-        self._counters = {c.name: [Counter() for _ in range(c.size)] for c in program.counters.values() if not c.direct}
-        self._meters = {m.name: [Meter() for _ in range(m.size)] for m in program.meters.values() if not m.direct}
+        self._counters = {
+            c.name: [CounterCell() for _ in range(c.size)] for c in program.counters.values() if not c.direct
+        }
+        self._meters = {m.name: [MeterCell() for _ in range(m.size)] for m in program.meters.values() if not m.direct}
         self._registers = {r.name: [r.initial] * r.size for r in program.registers.values()}
         self._value_sets: dict[str, list[int]] = {v.name: [] for v in program.value_sets.values()}
 
@@ -104,7 +106,7 @@ class State:
             self._registers[array.name][index & 0xFFFFFFFF] = value & ((1 << array.width) - 1)
         return old
 
-    def count_cell(self, array: Array, index: int, length: int) -> Counter | None:
+    def count_cell(self, array: Array, index: int, length: int) -> CounterCell | None:
         """Count a packet, return the cell; None beyond the end."""
         index &= 0xFFFFFFFF
         if index >= array.size:
@@ -139,12 +141,12 @@ class State:
         """Set a cell of a counter."""
         find_array(self.program.counters, "counter", counter, index)
         check64(f"counter '{counter}'", packets=packets, bytes=bytes_)
-        self._counters[counter][index] = Counter(packets, bytes_)
+        self._counters[counter][index] = CounterCell(packets, bytes_)
 
     def counter_reset(self, counter: str) -> None:
         """Set all cells of a counter to 0."""
         array = find_array(self.program.counters, "counter", counter, None)
-        self._counters[counter] = [Counter() for _ in range(array.size)]
+        self._counters[counter] = [CounterCell() for _ in range(array.size)]
 
     def meter_config(self, meter: str, index: int) -> MeterConfig | None:
         """Return a meter's rates and bursts; None if it is not configured, so that every packet is green."""
@@ -179,7 +181,7 @@ class State:
         array = find_array(self.program.registers, "register", register, None)
         self._registers[register] = [array.initial] * array.size
 
-    def _value_set(self, name: str, value: int = 0) -> ValueSet:
+    def _value_set(self, name: str, value: int = 0) -> ValueSetFacts:
         values = self.program.value_sets.get(name)
         if values is None:
             raise NotFound(f"there is no value set '{name}'")
@@ -188,7 +190,7 @@ class State:
         return values
 
     def value_set_add(self, value_set: str, value: int) -> None:
-        """Add a value: the parts of the key concatenated without padding, as wide as `ValueSet.width`."""
+        """Add a value: the parts of the key concatenated without padding, as wide as `ValueSetFacts.width`."""
         known = self._value_set(value_set, value)
         values = self._value_sets[value_set]
         if value in values:

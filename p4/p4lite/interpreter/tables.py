@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from p4lite.interpreter.meters import Meter
-from p4lite.interpreter.state import Counter, State
-from p4lite.switch.bmv2.reader import Node
+from p4lite.interpreter.meters import MeterCell
+from p4lite.interpreter.state import CounterCell, InterpreterState
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -28,12 +28,12 @@ from p4lite.switch.program.entry import (
     Range,
     Ternary,
 )
-from p4lite.switch.program.facts import Action, Facts, Profile, Table
+from p4lite.switch.program.facts import ActionFacts, Facts, Profile, TableFacts
 from p4lite.switch.program.load import entry_action
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter
 from p4lite.switch.runtime.handle import check64
 from p4lite.switch.runtime.keys import key_to_words
-from p4lite.switch.runtime.profiles import MAX_GROUP, Group, Member
+from p4lite.switch.runtime.profiles import MAX_GROUP, Group, ProfileMember
 from p4lite.switch.runtime.tables import Entry, check_timeout
 
 
@@ -47,8 +47,8 @@ class Row:
     is_const: bool = False
     timeout_ns: int = 0
     hit_ns: int = 0
-    counter: Counter = field(default_factory=Counter)
-    meter: Meter = field(default_factory=Meter)
+    counter: CounterCell = field(default_factory=CounterCell)
+    meter: MeterCell = field(default_factory=MeterCell)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ def matches(value: int, match: MatchValue, width: int) -> bool:
     return match.value is None or value == match.value
 
 
-def initial_key(node: Node, table: Table) -> tuple[MatchValue, ...]:
+def initial_key(node: JsonNode, table: TableFacts) -> tuple[MatchValue, ...]:
     """Return the match values of an entry of the document."""
     out: list[MatchValue] = []
     for item, key in zip(node["match_key"].items(), table.key, strict=True):
@@ -95,15 +95,15 @@ def initial_key(node: Node, table: Table) -> tuple[MatchValue, ...]:
     return tuple(out)
 
 
-class Tables(State):
-    """The part of the switch that concerns tables; see `State` for the names of its operations."""
+class InterpreterTables(InterpreterState):
+    """The part of the switch that concerns tables; see `InterpreterState` for the names of its operations."""
 
     def __init__(self, program: Facts, *, seed: int = 1, strict: bool = False) -> None:
         super().__init__(program, seed=seed, strict=strict)
         self._profiles = {name: _Profile() for name in program.action_profiles}
         self._contents = {name: self._initial(table) for name, table in program.tables.items()}
 
-    def _initial(self, table: Table) -> _Contents:
+    def _initial(self, table: TableFacts) -> _Contents:
         rows: dict[int, Row] = {}
         for number, node in enumerate(table.node.items("entries")):
             _, call = entry_action(node["action_entry"], self.program.actions, table.name, table.actions)
@@ -116,13 +116,13 @@ class Tables(State):
 
     # --- tables ---
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> TableFacts:
         table = self.program.tables.get(name)
         if table is None:
             raise NotFound(f"there is no table '{name}'")
         return table
 
-    def _check_call(self, actions: dict[str, Action], call: ActionCall, where: str) -> None:
+    def _check_call(self, actions: dict[str, ActionFacts], call: ActionCall, where: str) -> None:
         action = actions.get(call.name)
         if action is None:
             raise InvalidArgument(f"{where}: no action '{call.name}' here")
@@ -132,7 +132,7 @@ class Tables(State):
             if not 0 <= value < (1 << param.width):
                 raise OutOfRange(f"{where}: {value} does not fit into the {param.width} bits of '{param.name}'")
 
-    def _check_action(self, table: Table, action: EntryAction) -> None:
+    def _check_action(self, table: TableFacts, action: EntryAction) -> None:
         where = f"table '{table.name}'"
         if isinstance(action, ActionCall):
             if table.action_profile is not None:
@@ -145,7 +145,7 @@ class Tables(State):
         else:
             self._group(table.action_profile, action.group)
 
-    def _writable(self, name: str) -> Table:
+    def _writable(self, name: str) -> TableFacts:
         table = self._table(name)
         if table.const_entries:
             raise PermissionDenied(f"table '{name}': its entries are const")
@@ -267,7 +267,7 @@ class Tables(State):
         """Set the counter of an entry, or of misses (None)."""
         row = self._counted(table, handle)
         check64(f"direct counter of table '{table}'", packets=packets, bytes=bytes_)
-        row.counter = Counter(packets, bytes_)
+        row.counter = CounterCell(packets, bytes_)
 
     def _counted(self, table: str, handle: int | None) -> Row:
         if not self._table(table).with_counters:
@@ -353,10 +353,10 @@ class Tables(State):
             raise InvalidArgument(f"action profile '{profile}': member {member} is in use")
         del contents.members[member]
 
-    def members(self, profile: str) -> Iterator[Member]:
+    def members(self, profile: str) -> Iterator[ProfileMember]:
         """Yield the members in order of their ids."""
         for id_, call in sorted(self._profile(profile)[1].members.items()):
-            yield Member(profile, id_, call)
+            yield ProfileMember(profile, id_, call)
 
     def _group_members(self, p: Profile, members: Iterable[int], max_size: int) -> tuple[int, ...]:
         if not p.selector:
@@ -403,7 +403,7 @@ class Tables(State):
 
     # --- for packets ---
 
-    def lookup(self, table: Table, values: Sequence[int]) -> tuple[int, Row] | None:
+    def lookup(self, table: TableFacts, values: Sequence[int]) -> tuple[int, Row] | None:
         """Return the handle and the entry that a packet with these key values hits."""
         best: tuple[tuple[int, int], int, Row] | None = None
         for handle, row in self._contents[table.name].rows.items():
@@ -419,7 +419,7 @@ class Tables(State):
                     best = (rank, handle, row)
         return None if best is None else best[1:]
 
-    def resolve(self, table: Table, action: EntryAction | None, choose: int | None) -> ActionCall | None:
+    def resolve(self, table: TableFacts, action: EntryAction | None, choose: int | None) -> ActionCall | None:
         """Return the action that an entry stands for; `choose` is the selector's hash, for groups."""
         if table.action_profile is None or action is None or isinstance(action, ActionCall):
             return action if isinstance(action, ActionCall) else None
@@ -436,4 +436,4 @@ def _unused(taken: dict[int, ActionCall] | dict[int, Group]) -> int:
     return next(n for n in range(len(taken) + 1) if n not in taken)
 
 
-__all__ = ["Optional", "Row", "Tables", "initial_key", "matches"]
+__all__ = ["InterpreterTables", "Optional", "Row", "initial_key", "matches"]

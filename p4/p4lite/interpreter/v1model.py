@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from p4lite.interpreter.calculations import Calculation
-from p4lite.interpreter.core import LOOP_LIMIT, Core, Deparser, Output
+from p4lite.interpreter.core import LOOP_LIMIT, Deparser, InterpreterCore, Output
 from p4lite.interpreter.events import ChecksumTested, Cloned, Place, Recirculated, Resubmitted, place_of
 from p4lite.interpreter.expressions import Truth
 from p4lite.interpreter.packet import Packet, fresh_packet
 from p4lite.interpreter.parser import Parser
 from p4lite.switch.bmv2.model import FieldRef
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.program.load import main_parser
 
@@ -53,10 +53,10 @@ class _Checksum:
     where: Place | None
 
 
-class V1Model:
+class V1ModelSwitch:
     """Takes packets through a switch of v1model."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: InterpreterCore) -> None:
         self.core = core
         model = core.program.model
         fields = {name: ref for name in _STANDARD if (ref := self._standard_field(name)) is not None}
@@ -259,7 +259,7 @@ class V1Model:
 
     # --- checksums and the deparser ---
 
-    def _checksum(self, node: Node, verify: bool) -> _Checksum:
+    def _checksum(self, node: JsonNode, verify: bool) -> _Checksum:
         target = self.core.program.model.field_ref(node["target"])
         header = target.header.name
         kind = node["type"].str()

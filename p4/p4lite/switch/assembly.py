@@ -16,7 +16,7 @@ from p4lite.switch.description import (
     TunnelDescription,
 )
 from p4lite.switch.errors import BuildError, DocumentError
-from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES, FabricError, LinkSettings, TunnelSettings
 from p4lite.switch.listen import ServerError
 
@@ -70,7 +70,7 @@ def _add_switch(fabric: Fabric, item: SwitchDescription, base: Path, place: str)
         switch.patch(one, other)
 
 
-def _add_port(switch: Switch, item: PortDescription, base: Path, place: str) -> None:
+def _add_port(switch: FabricSwitch, item: PortDescription, base: Path, place: str) -> None:
     port = switch.add_port(
         item.port,
         interface=item.interface,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from p4lite.switch.documents import Mac, Number32, PortNumber, Range
+from p4lite.switch.documents import IntegerRange, Mac, Number32, PortNumber
 from p4lite.switch.fabric.values import CreditSettings, LinkSettings, PfcSettings, QueueLimits
 
 #: A port of a switch.
@@ -24,7 +24,7 @@ class TunnelDescription:
     key_file: str
     end: Number32
     peer_end: Number32
-    socket: Annotated[int, Range(3)] | None = None
+    socket: Annotated[int, IntegerRange(3)] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class FabricDescription:
     grpc_server_addr: str | None = None
     seed: int = 0
     busy_poll_us: int = 0
-    round_us: Annotated[int, Range(0, 100_000)] = 0
+    round_us: Annotated[int, IntegerRange(0, 100_000)] = 0
     realtime: bool = False
     pcap_dir: str | None = None
     trace: str | None = None

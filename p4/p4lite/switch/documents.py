@@ -18,16 +18,16 @@ from p4lite.switch.errors import DocumentError
 V = TypeVar("V")
 
 
-class Range(NamedTuple):
+class IntegerRange(NamedTuple):
     """The smallest and the largest value of an integer."""
 
     low: int = 0
     high: int = (1 << 63) - 1
 
 
-PortNumber = Annotated[int, Range(0, 65535)]
-Number32 = Annotated[int, Range(0, (1 << 32) - 1)]
-Mac = Annotated[int, Range(0, (1 << 48) - 1)]
+PortNumber = Annotated[int, IntegerRange(0, 65535)]
+Number32 = Annotated[int, IntegerRange(0, (1 << 32) - 1)]
+Mac = Annotated[int, IntegerRange(0, (1 << 48) - 1)]
 
 
 def read(kind: type[V], value: object, where: str) -> V:
@@ -55,7 +55,11 @@ def _reader(hint: Any) -> Callable[[object, str], Any]:
         inner = _reader(next(part for part in parts if part is not types.NoneType))
         return lambda value, where: None if value is None else inner(value, where)
     if origin is Annotated:
-        return _integer(parts[1]) if isinstance(parts[1], Range) else _pair(parts[1], _reader(get_args(parts[0])[0]))
+        return (
+            _integer(parts[1])
+            if isinstance(parts[1], IntegerRange)
+            else _pair(parts[1], _reader(get_args(parts[0])[0]))
+        )
     if origin is Literal:
         return _choice(parts)
     if origin is dict:
@@ -64,10 +68,10 @@ def _reader(hint: Any) -> Callable[[object, str], Any]:
         return _list(_reader(parts[0]))
     if dataclasses.is_dataclass(hint):
         return _record(hint)  # type: ignore[arg-type]
-    return {int: _integer(Range()), float: _probability, bool: _boolean, str: _text}[hint]
+    return {int: _integer(IntegerRange()), float: _probability, bool: _boolean, str: _text}[hint]
 
 
-def _integer(bounds: Range) -> Callable[[object, str], int]:
+def _integer(bounds: IntegerRange) -> Callable[[object, str], int]:
     def read_integer(value: object, where: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not bounds.low <= value <= bounds.high:
             raise DocumentError(f"{where}: expected an integer from {bounds.low} to {bounds.high}, got {value!r}")

@@ -33,14 +33,14 @@ from p4lite.switch import documents, listen
 from p4lite.switch.assembly import assemble
 from p4lite.switch.description import FabricDescription, SwitchDescription
 from p4lite.switch.errors import BuildError, DocumentError, GrantError, ProgramError
-from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.listen import ServerError, Tls
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
-from p4lite.switch.runtime.loader import Program
+from p4lite.switch.runtime.loader import LoadedProgram
 from p4lite.switch.source import Loaded, load_source
 from p4lite.switch.targetapi.grants import Grants
 from p4lite.switch.targetapi.service import TargetService
@@ -81,7 +81,7 @@ class FabricServer:
         self._server: grpc.Server | None = None
         self._pool: ThreadPoolExecutor | None = None
         #: The result for each `Loaded`, by identity: switches with the same program share it.
-        self._loaded: dict[int, tuple[Loaded, Pipeline | Program]] = {}
+        self._loaded: dict[int, tuple[Loaded, Pipeline | LoadedProgram]] = {}
         for switch in fabric.switches.values():
             self.service.add_device(switch)
 
@@ -139,13 +139,13 @@ class FabricServer:
             except (FabricError, ProgramError, BuildError, P4RtError) as error:
                 raise ServerError(f"switches[{index}]: {error}") from None
 
-    def add_switch(self, device_id: int, **options: Any) -> Switch:
+    def add_switch(self, device_id: int, **options: Any) -> FabricSwitch:
         """Return a new switch (see `Fabric.add_switch`), served at once."""
         switch = self.fabric.add_switch(device_id, **options)
         self.service.add_device(switch)
         return switch
 
-    def load(self, switch: Switch, program: Loaded) -> None:
+    def load(self, switch: FabricSwitch, program: Loaded) -> None:
         """Run a program; with its P4Info it becomes the device's pipeline, else controllers must set one."""
         known = self._loaded.get(id(program))
         if known is None:

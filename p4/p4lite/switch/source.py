@@ -18,7 +18,7 @@ from p4lite.switch.bmv2.model import load_model
 from p4lite.switch.bmv2.reader import read_document
 from p4lite.switch.codegen.generate import check_compiled
 from p4lite.switch.errors import ProgramError
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Loaded:
     bmv2: dict[str, Any]
     p4info: Any | None
 
-    def program(self) -> Program:
+    def program(self) -> LoadedProgram:
         """Return the validated program; ProgramError names the file."""
         progress.step(f"{self.path}: generating C")
         try:

@@ -28,7 +28,7 @@ from p4lite.switch.program.entry import (
     Range,
     Ternary,
 )
-from p4lite.switch.program.facts import Action, Array, Profile, Table
+from p4lite.switch.program.facts import ActionFacts, Array, Profile, TableFacts
 from p4lite.switch.runtime.arrays import MeterConfig
 from p4lite.switch.runtime.tables import Entry
 
@@ -55,7 +55,7 @@ def shown_match(value: MatchValue, width: int) -> str:
     return "*" if value.value is None else f"0x{value.value:0{digits}x}"
 
 
-def shown_action(actions: Mapping[str, Action], action: EntryAction | None) -> str:
+def shown_action(actions: Mapping[str, ActionFacts], action: EntryAction | None) -> str:
     """Return what an entry does, its arguments with their names."""
     if action is None:
         return "(nothing)"
@@ -121,7 +121,7 @@ class Commands:
 
     # --- what the words mean ---
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> TableFacts:
         return self.program.tables[find(name, self.program.tables, "table")]
 
     def _array(self, name: str, known: Mapping[str, Array], what: str) -> Array:
@@ -136,7 +136,7 @@ class Commands:
         at = words.index("=>") if "=>" in words else len(words)
         return list(words[:at]), list(words[at + 1 :])
 
-    def _key(self, table: Table, words: Sequence[str]) -> tuple[MatchValue, ...]:
+    def _key(self, table: TableFacts, words: Sequence[str]) -> tuple[MatchValue, ...]:
         if len(words) != len(table.key):
             names = ", ".join(f"{k.name} ({k.match})" for k in table.key) or "none"
             raise CommandError(f"table {table.name} has {len(table.key)} keys, not {len(words)}: {names}")
@@ -144,7 +144,7 @@ class Commands:
         return tuple(match(key, word, where) for key, word in zip(table.key, words, strict=True))
 
     @staticmethod
-    def _priority(table: Table, words: list[str]) -> int:
+    def _priority(table: TableFacts, words: list[str]) -> int:
         """Take the priority from the end of the words, where the table needs one."""
         if not table.needs_priority:
             return 0
@@ -164,10 +164,10 @@ class Commands:
         for action in self.program.actions.values():
             self.write(self._signature(action))
 
-    def _signature(self, action: Action) -> str:
+    def _signature(self, action: ActionFacts) -> str:
         return f"{action.name:30} [{', '.join(f'{p.name}({p.width})' for p in action.params)}]"
 
-    def _described(self, table: Table) -> str:
+    def _described(self, table: TableFacts) -> str:
         keys = ", ".join(f"{k.name}({k.match}, {k.width})" for k in table.key)
         implementation = f"implementation={table.action_profile}, " if table.action_profile else ""
         return f"{table.name:30} [{implementation}mk={keys}]"
@@ -237,7 +237,7 @@ class Commands:
         self.write("==========\nDumping default entry")
         self.write(f"Action entry: {shown_action(table.actions, self.control.table_default(table.name))}\n==========")
 
-    def _dump(self, table: Table, entry: Entry) -> None:
+    def _dump(self, table: TableFacts, entry: Entry) -> None:
         self.write(f"**********\nDumping entry {entry.handle:#x}\nMatch key:")
         for key, value in zip(table.key, entry.key, strict=True):
             self.write(f"* {key.name:20}: {key.match.upper():10}{shown_match(value, key.width)}")

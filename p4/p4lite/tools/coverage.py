@@ -29,7 +29,7 @@ class CoverageError(P4liteError):
 
 
 @dataclass(frozen=True, order=True)
-class Branch:
+class CoverageBranch:
     """One way on from a place: a transition of a state, an outcome of a condition, an action or an entry of a table."""
 
     kind: str
@@ -49,10 +49,10 @@ class Coverage:
 
     program: Program
     lines: Counter[tuple[str, int]] = field(default_factory=Counter)
-    branches: Counter[Branch] = field(default_factory=Counter)
+    branches: Counter[CoverageBranch] = field(default_factory=Counter)
     _last: tuple[str, int] | None = None
     _handles: Counter[tuple[str, int]] = field(default_factory=Counter)
-    _known: dict[tuple[str, str, str], Branch] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str], CoverageBranch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for file, numbers in code_lines(self.program).items():
@@ -95,7 +95,7 @@ class Coverage:
                 key = " ".join(shown_match(m, k.width) for k, m in zip(table.key, entry.key, strict=True))
                 way = f"{key} => {shown_action(table.actions, entry.action)}"
                 file, line = _place(table.node.value)
-                branch = Branch("entries", file, line, table.name, way)
+                branch = CoverageBranch("entries", file, line, table.name, way)
                 self.branches[branch] += self._handles.pop((table.name, entry.handle), 0)
         self._handles.clear()
 
@@ -106,7 +106,7 @@ class Coverage:
         try:
             data = json.loads(read_text(path))
             lines = {(file, int(line)): int(n) for file, line, n in data["lines"]}
-            branches = {Branch(*item[:-1]): int(item[-1]) for item in data["branches"]}
+            branches = {CoverageBranch(*item[:-1]): int(item[-1]) for item in data["branches"]}
         except ReadError as error:
             raise CoverageError(str(error)) from None
         except (ValueError, KeyError, TypeError):
@@ -181,21 +181,21 @@ def _way(number: int | None, to: str | None) -> str:
     return f"{'none' if number is None else number}: {to or 'accept'}"
 
 
-def _branches(document: dict[str, Any]) -> Iterator[Branch]:
+def _branches(document: dict[str, Any]) -> Iterator[CoverageBranch]:
     for parser in document.get("parsers", []):
         for state in parser["parse_states"]:
             for number, transition in enumerate(state["transitions"]):
                 file, line = _place(transition) if "source_info" in transition else _place(state)
-                yield Branch("transitions", file, line, state["name"], _way(number, transition["next_state"]))
+                yield CoverageBranch("transitions", file, line, state["name"], _way(number, transition["next_state"]))
     for pipeline in document.get("pipelines", []):
         for condition in pipeline.get("conditionals", []):
             for way in ("true", "false"):
-                yield Branch("conditions", *_place(condition), condition["name"], way)
+                yield CoverageBranch("conditions", *_place(condition), condition["name"], way)
         for table in pipeline.get("tables", []):
             yield from _actions(table)
 
 
-def _actions(table: dict[str, Any]) -> Iterator[Branch]:
+def _actions(table: dict[str, Any]) -> Iterator[CoverageBranch]:
     """Yield the program's actions of a table: on a hit, and the default one on a miss; or the action that the program
     calls here without a table."""
     default = table.get("default_entry")
@@ -203,11 +203,11 @@ def _actions(table: dict[str, Any]) -> Iterator[Branch]:
     if not table["key"] and default is not None and default.get("action_const") and table["name"].startswith("tbl_"):
         called = names[default["action_id"]]
         if ev.is_of_program(called):
-            yield Branch("actions", *_place(table), table["name"], f"call: {called}")
+            yield CoverageBranch("actions", *_place(table), table["name"], f"call: {called}")
         return
     if table["key"]:
         for name in table["actions"]:
             if name != "NoAction":
-                yield Branch("actions", *_place(table), table["name"], f"hit: {name}")
+                yield CoverageBranch("actions", *_place(table), table["name"], f"hit: {name}")
     missed = "nothing" if default is None else names[default["action_id"]]
-    yield Branch("actions", *_place(table), table["name"], f"miss: {missed}")
+    yield CoverageBranch("actions", *_place(table), table["name"], f"miss: {missed}")

@@ -11,7 +11,7 @@ from p4lite.api.control import Control
 from p4lite.api.tables import action_call, match_key
 from p4lite.api.values import find
 from p4lite.files import ReadError, read_text
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.errors import ControlError, ProgramError
 from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
 from p4lite.switch.multicast import Replication
@@ -29,7 +29,7 @@ def load_entries(path: Path, control: Control, replication: Replication) -> None
         raise CommandError(str(error)) from None
     if path.suffix == ".json":
         try:
-            document = Node(json.loads(text), str(path))
+            document = JsonNode(json.loads(text), str(path))
             _runtime(document, control, replication)
         except (ValueError, ProgramError) as error:
             raise CommandError(str(error) if isinstance(error, ProgramError) else f"{path}: {error}") from None
@@ -42,7 +42,7 @@ def load_entries(path: Path, control: Control, replication: Replication) -> None
             raise CommandError(f"{path}:{number}: {error}") from None
 
 
-def _runtime(document: Node, control: Control, replication: Replication) -> None:
+def _runtime(document: JsonNode, control: Control, replication: Replication) -> None:
     for node in document.items("table_entries"):
         _applied(node, lambda n: _entry(n, control))
     for node in document.items("multicast_group_entries"):
@@ -51,14 +51,14 @@ def _runtime(document: Node, control: Control, replication: Replication) -> None
         _applied(node, lambda n: replication.set_clone_session(n["clone_session_id"].int(), _session(n)))
 
 
-def _applied(node: Node, apply: Any) -> None:
+def _applied(node: JsonNode, apply: Any) -> None:
     try:
         apply(node)
     except (ControlError, FabricError) as error:
         node.fail(str(error))
 
 
-def _replicas(node: Node) -> tuple[Replica, ...]:
+def _replicas(node: JsonNode) -> tuple[Replica, ...]:
     replicas = []
     for item in node["replicas"].items():
         instance = item.get("instance")
@@ -66,12 +66,12 @@ def _replicas(node: Node) -> tuple[Replica, ...]:
     return tuple(replicas)
 
 
-def _session(node: Node) -> CloneSession:
+def _session(node: JsonNode) -> CloneSession:
     length = node.get("packet_length_bytes")
     return CloneSession(replicas=_replicas(node), truncate_bytes=length.int() if length is not None else 0)
 
 
-def _entry(node: Node, control: Control) -> None:
+def _entry(node: JsonNode, control: Control) -> None:
     # Takes gRPC with it, which no file of commands needs.
     from p4lite.switch.p4rt.tables import PRIORITY_PIVOT
 

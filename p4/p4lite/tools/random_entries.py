@@ -9,11 +9,11 @@ from p4lite.api.control import Control
 from p4lite.switch.errors import AlreadyExists, ResourceExhausted
 from p4lite.switch.fuzz.campaign import random_args, random_key
 from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.program.facts import Table
+from p4lite.switch.program.facts import TableFacts
 from p4lite.switch.runtime.keys import words_to_key
 
 
-def same_table(table: Table, other: Table | None) -> bool:
+def same_table(table: TableFacts, other: TableFacts | None) -> bool:
     """Return whether entries of a table fit another: keys alike, actions alike."""
     if other is None:
         return False
@@ -22,7 +22,7 @@ def same_table(table: Table, other: Table | None) -> bool:
     return keys and actions and (table.action_profile is None) == (other.action_profile is None)
 
 
-def takes_entries(table: Table) -> bool:
+def takes_entries(table: TableFacts) -> bool:
     """Return whether random entries can be made for a table."""
     return bool(table.key) and bool(table.actions) and not table.const_entries and table.action_profile is None
 

@@ -17,7 +17,7 @@ from p4lite.interpreter.events import Observer
 from p4lite.switch.p4rt.device import Forwarding
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import PipelineCache
-from p4lite.switch.p4rt.state import INSERT, MODIFY, Target
+from p4lite.switch.p4rt.state import INSERT, MODIFY, DeviceTarget
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.targetapi.client import TargetClient
 from p4lite.switch.targetapi.values import SwitchInfo
@@ -112,7 +112,7 @@ def copy_switch(snapshot: Snapshot, *, observers: Sequence[Observer] = ()) -> Sw
         # The interpreter has the operations of a compiled instance, so that P4Runtime's entities can be written to it.
         pipeline = PipelineCache().verify(snapshot.config)
         instance = cast(ProgramInstance, switch.control)
-        forwarding = Forwarding(Target(pipeline, lambda: instance, switch.replication, lambda port: True))
+        forwarding = Forwarding(DeviceTarget(pipeline, lambda: instance, switch.replication, lambda port: True))
         for entity in snapshot.entities:
             which = entity.WhichOneof("entity")
             if which == "table_entry" and entity.table_entry.is_const:

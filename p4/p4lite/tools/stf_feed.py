@@ -8,10 +8,10 @@ from p4lite.api.switch import Switch
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.program.entry import EntryAction, MemberRef
-from p4lite.switch.program.facts import Table
+from p4lite.switch.program.facts import TableFacts
 from p4lite.switch.stf.engine import PACKET_GAP_NS, WAIT_NS
 from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
-from p4lite.switch.stf.parse import Add, Args, Command, Packet, Remove, SetDefault, Statement, StfError, Wait
+from p4lite.switch.stf.parse import Add, Args, Command, Remove, SetDefault, Statement, StfError, StfPacket, Wait
 from p4lite.tools.commands import CommandError, Commands
 
 
@@ -35,7 +35,7 @@ class Feed:
 
     def _execute(self, statement: Statement) -> None:
         match statement:
-            case Packet(port=port, data=data):
+            case StfPacket(port=port, data=data):
                 self._switch.send(port, data)
                 self._switch.advance(PACKET_GAP_NS)
             case Wait():
@@ -52,7 +52,7 @@ class Feed:
             case _:
                 pass  # an expectation
 
-    def _action(self, table: Table, name: str, args: Args) -> EntryAction:
+    def _action(self, table: TableFacts, name: str, args: Args) -> EntryAction:
         call = action_call(table, name, args)
         return call if table.action_profile is None else MemberRef(self._control.member_add(table.action_profile, call))
 

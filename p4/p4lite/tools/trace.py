@@ -57,7 +57,7 @@ def hexadecimal(value: int, width: int) -> str:
     return f"0x{value:0{(width + 3) // 4}x}" if width > 0 else hex(value)
 
 
-def named(values: Iterable[ev.Named]) -> str:
+def named(values: Iterable[ev.NamedValue]) -> str:
     """Return values with their names."""
     return ", ".join(f"{v.name}={hexadecimal(v.value, v.width)}" for v in values)
 

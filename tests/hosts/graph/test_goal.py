@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mrc_host.graph import goal
 from mrc_host.graph.errors import GraphError
-from mrc_host.graph.graph import Compute, Graph, Node, Program, Receive, Send, one
+from mrc_host.graph.graph import Compute, Graph, GraphProgram, Node, Receive, Send, one
 from mrc_host.graph.schedule import Op, lower
 
 PAIR = """
@@ -66,7 +66,7 @@ def graphs(draw: st.DrawFn) -> Graph:
             rows[dst].append(Receive(earlier(dst), earlier(dst), peers=one(src), size=size, tag=tag))
     for row in rows:
         row.append(Compute(ns=1))
-    return Graph(count, [Program(one(rank), row) for rank, row in enumerate(rows)], {}, "drawn")
+    return Graph(count, [GraphProgram(one(rank), row) for rank, row in enumerate(rows)], {}, "drawn")
 
 
 def plain(graph: Graph) -> Any:

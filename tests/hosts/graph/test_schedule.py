@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.graph.errors import GraphError
-from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, Program
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, GraphProgram
 from mrc_host.graph.schedule import Op, Schedule, lower, message_count
 
 KINDS = list(CollectiveKind)
@@ -18,7 +18,7 @@ def together(kind: CollectiveKind, ranks: int, size: int, groups: int = 1) -> Gr
     """Return a collective of neighbouring ranks."""
     members = np.arange(ranks * groups).reshape(groups, ranks)
     nodes = [Compute(ns=5), Collective(after=[0], kind=kind, size=size, groups="g"), Compute(after=[1], ns=7)]
-    return Graph(ranks * groups, [Program(np.arange(ranks * groups), nodes)], {"g": members}, "test")
+    return Graph(ranks * groups, [GraphProgram(np.arange(ranks * groups), nodes)], {"g": members}, "test")
 
 
 def sent(made: Schedule) -> list[int]:
@@ -120,13 +120,13 @@ def test_tiny_file_with_a_huge_collective_takes_no_memory() -> None:
 def test_ranks_of_a_group_must_do_the_same() -> None:
     graph = together(CollectiveKind.ALL_REDUCE, 3, 10)
     other = [Collective(place="node 5", kind=CollectiveKind.ALL_REDUCE, size=11, groups="g")]
-    programs = [Program(np.array([0, 1]), graph.programs[0].nodes), Program(np.array([2]), other)]
+    programs = [GraphProgram(np.array([0, 1]), graph.programs[0].nodes), GraphProgram(np.array([2]), other)]
     with pytest.raises(GraphError, match=r"node 5: rank 2 has all_reduce of 11 bytes as number 0 in group 'g', rank 0"):
         lower(Graph(3, programs, graph.groups, "test"))
     with pytest.raises(GraphError, match="rank 3 takes part in 'g' and is in none of its groups"):
-        lower(Graph(4, [Program(np.arange(4), graph.programs[0].nodes)], graph.groups, "test"))
+        lower(Graph(4, [GraphProgram(np.arange(4), graph.programs[0].nodes)], graph.groups, "test"))
     with pytest.raises(GraphError, match="no group 'h'; known: g"):
-        lower(Graph(3, [Program(np.arange(3), [Collective(groups="h")])], graph.groups, "test"))
+        lower(Graph(3, [GraphProgram(np.arange(3), [Collective(groups="h")])], graph.groups, "test"))
     with pytest.raises(GraphError, match="a rank is in it twice"):
         lower(Graph(3, graph.programs, {"g": np.array([[0, 1, 1]])}, "test"))
 
@@ -134,8 +134,8 @@ def test_ranks_of_a_group_must_do_the_same() -> None:
 def test_collectives_in_another_order_are_a_circle() -> None:
     groups = {"a": np.array([[0, 1]]), "b": np.array([[0, 1]])}
 
-    def rank(number: int, first: str, second: str) -> Program:
-        return Program(
+    def rank(number: int, first: str, second: str) -> GraphProgram:
+        return GraphProgram(
             np.array([number]), [Collective(size=8, groups=first), Collective(after=[0], size=8, groups=second)]
         )
 

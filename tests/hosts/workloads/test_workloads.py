@@ -18,7 +18,7 @@ from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, _placed
 from mrc_host.workloads.measure import MARKS, Distribution, Meter
 from mrc_host.workloads.streams import Streams
 from mrclab.cli.available import SECTIONS
-from mrclab.cli.listed import Kind
+from mrclab.cli.listed import ListedKind
 from support.toynet import ToyChannel, ToyNet
 
 PARAMS: dict[str, dict[str, Any]] = {
@@ -303,5 +303,5 @@ def test_each_workload_says_what_it_is_in_one_sentence() -> None:
     titles = {name: vars(kind).get("title", "") for name, kind in WORKLOADS.items()}
     assert [name for name, title in titles.items() if not title or title.endswith(".") or "\n" in title] == []
     assert len(set(titles.values())) == len(titles)
-    shown = {each.name: each.title for each in SECTIONS[Kind.WORKLOADS].found()}
+    shown = {each.name: each.title for each in SECTIONS[ListedKind.WORKLOADS].found()}
     assert shown == titles

@@ -14,7 +14,7 @@ from mrc_topo.modes import RoutingMode, SprayKind
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import QueueLimits
-from p4lite.switch.runtime.loader import Program
+from p4lite.switch.runtime.loader import LoadedProgram
 from p4lite.switch.stf.engine import run_stf
 from p4lite.switch.stf.parse import parse_stf
 from support.p4.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program
@@ -25,7 +25,7 @@ SECOND_NS = 10**9
 
 
 @pytest.fixture(params=COMPILERS)
-def fabric_p4(request: pytest.FixtureRequest) -> Program:
+def fabric_p4(request: pytest.FixtureRequest) -> LoadedProgram:
     found = program(request.param)
     if found is None:
         pytest.skip(f"{request.param} is not installed")
@@ -40,7 +40,7 @@ def tiny(mode: RoutingMode = RoutingMode.SRV6_USID, spray: SprayKind = SprayKind
 
 
 @pytest.mark.parametrize("path", STF, ids=lambda path: path.stem)
-def test_stf(path: pathlib.Path, fabric_p4: Program) -> None:
+def test_stf(path: pathlib.Path, fabric_p4: LoadedProgram) -> None:
     result = run_stf(fabric_p4, parse_stf(path.read_text(), path.name), path.name, priority_queues=8)
     assert result.failures == []
     assert result.packets_in > 0
@@ -97,7 +97,7 @@ def test_drop_reasons_are_those_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("mode", [mode for mode in RoutingMode if mode is not RoutingMode.SPRAY])
-def test_every_path_of_a_lab_carries_its_packets(mode: RoutingMode, fabric_p4: Program) -> None:
+def test_every_path_of_a_lab_carries_its_packets(mode: RoutingMode, fabric_p4: LoadedProgram) -> None:
     """Sent with the EV of the path; seen at the right host port, and at every switch on the way."""
     topology = tiny(mode)
     paths, bed = Paths(topology), LabBed(topology, fabric_p4)
@@ -126,7 +126,7 @@ def test_every_path_of_a_lab_carries_its_packets(mode: RoutingMode, fabric_p4: P
     assert bed.drops() == {}
 
 
-def test_probes_return_to_their_sender(fabric_p4: Program) -> None:
+def test_probes_return_to_their_sender(fabric_p4: LoadedProgram) -> None:
     topology = tiny()
     paths, bed = Paths(topology), LabBed(topology, fabric_p4)
     for host in topology.hosts:
@@ -141,7 +141,7 @@ def test_probes_return_to_their_sender(fabric_p4: Program) -> None:
 
 
 @pytest.mark.parametrize("mode", list(RoutingMode))
-def test_ping_between_hosts_in_every_mode(mode: RoutingMode, fabric_p4: Program) -> None:
+def test_ping_between_hosts_in_every_mode(mode: RoutingMode, fabric_p4: LoadedProgram) -> None:
     topology = tiny(mode)
     bed = LabBed(topology, fabric_p4)
     for src in topology.hosts:
@@ -159,7 +159,7 @@ def test_ping_between_hosts_in_every_mode(mode: RoutingMode, fabric_p4: Program)
 
 
 @pytest.mark.parametrize("kind", list(SprayKind))
-def test_spraying_uses_all_uplinks(kind: SprayKind, fabric_p4: Program) -> None:
+def test_spraying_uses_all_uplinks(kind: SprayKind, fabric_p4: LoadedProgram) -> None:
     """600 packets over 3 uplinks, one at a time: random within 5 sigma of a third, round robin exactly."""
     topology = tiny(RoutingMode.SPRAY, kind, t1_per_plane=3)
     bed = LabBed(topology, fabric_p4)
@@ -175,7 +175,7 @@ def test_spraying_uses_all_uplinks(kind: SprayKind, fabric_p4: Program) -> None:
         assert all(abs(count - 200) < 5 * (600 * 2 / 9) ** 0.5 for count in taken)
 
 
-def test_shortest_of_two_avoids_a_long_queue(fabric_p4: Program) -> None:
+def test_shortest_of_two_avoids_a_long_queue(fabric_p4: LoadedProgram) -> None:
     """With a full queue on one of two uplinks, it is taken only when both draws name it: one time in four."""
     topology = tiny(RoutingMode.SPRAY, SprayKind.SHORTEST_OF_TWO)
     bed = LabBed(topology, fabric_p4)
@@ -194,7 +194,7 @@ def adaptive(flowlet: str, t1: int = 3) -> Topology:
 
 
 @pytest.mark.parametrize("best", [0, 1, 2])
-def test_adaptive_routing_takes_the_uplink_with_the_fewest_bytes(best: int, fabric_p4: Program) -> None:
+def test_adaptive_routing_takes_the_uplink_with_the_fewest_bytes(best: int, fabric_p4: LoadedProgram) -> None:
     topology = adaptive("0s")
     bed = LabBed(topology, fabric_p4)
     instance = bed.switch("p0-t0.0").instance
@@ -209,7 +209,7 @@ def test_adaptive_routing_takes_the_uplink_with_the_fewest_bytes(best: int, fabr
     assert taken == [50 if t1 == best else 0 for t1 in range(3)]
 
 
-def test_adaptive_routing_among_equals_is_random(fabric_p4: Program) -> None:
+def test_adaptive_routing_among_equals_is_random(fabric_p4: LoadedProgram) -> None:
     topology = adaptive("0s", 16)
     bed = LabBed(topology, fabric_p4)
     frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7), dscp=46))
@@ -221,7 +221,7 @@ def test_adaptive_routing_among_equals_is_random(fabric_p4: Program) -> None:
     assert all(abs(count - 40) < 5 * (640 * 15 / 256) ** 0.5 for count in taken)
 
 
-def test_a_flow_keeps_its_uplink_while_it_sends(fabric_p4: Program) -> None:
+def test_a_flow_keeps_its_uplink_while_it_sends(fabric_p4: LoadedProgram) -> None:
     topology = adaptive("5ms")
     bed = LabBed(topology, fabric_p4)
     instance = bed.switch("p0-t0.0").instance
@@ -243,7 +243,7 @@ def test_a_flow_keeps_its_uplink_while_it_sends(fabric_p4: Program) -> None:
     assert send(frames[0], 4_000_000) != first
 
 
-def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: Program) -> None:
+def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: LoadedProgram) -> None:
     topology = tiny()
     bed = LabBed(topology, fabric_p4)
     instance = bed.switch("p0-t0.0").instance
@@ -263,7 +263,7 @@ def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: Program) -> 
         assert bed.waiting("p0-t0.0", uplink) == 0
 
 
-def test_what_the_traffic_manager_loses_is_forgotten(fabric_p4: Program) -> None:
+def test_what_the_traffic_manager_loses_is_forgotten(fabric_p4: LoadedProgram) -> None:
     """Three hosts send to the fourth, whose queue holds eight packets; then one goes on, and it is never empty."""
     topology = tiny()
     paths, bed = Paths(topology), LabBed(topology, fabric_p4)
@@ -289,7 +289,7 @@ def test_what_the_traffic_manager_loses_is_forgotten(fabric_p4: Program) -> None
 
 
 @pytest.mark.parametrize("mode", [RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH, RoutingMode.ECMP])
-def test_occupancy_is_exact_and_incast_is_trimmed_not_lost(mode: RoutingMode, fabric_p4: Program) -> None:
+def test_occupancy_is_exact_and_incast_is_trimmed_not_lost(mode: RoutingMode, fabric_p4: LoadedProgram) -> None:
     """Three hosts send 60 full packets each to the fourth at once, on one plane.
 
     The registers equal the traffic manager's own count at every millisecond; nothing is lost; what the receiver's
@@ -335,7 +335,7 @@ def test_occupancy_is_exact_and_incast_is_trimmed_not_lost(mode: RoutingMode, fa
 
 
 @pytest.mark.parametrize("payload", [64, 1024])
-def test_a_stopped_switch_forwards_again_afterwards(payload: int, fabric_p4: Program) -> None:
+def test_a_stopped_switch_forwards_again_afterwards(payload: int, fabric_p4: LoadedProgram) -> None:
     """Stopped in mid-incast, with its queue above the trim threshold: the bytes that it lost do not count for ever."""
     topology = tiny()
     paths, bed = Paths(topology), LabBed(topology, fabric_p4)
@@ -364,7 +364,7 @@ def test_a_stopped_switch_forwards_again_afterwards(payload: int, fabric_p4: Pro
     assert bed.waiting(receiver.t0, receiver.t0_port) == data.depth_bytes == 0
 
 
-def test_a_source_route_that_loops_ends_by_its_hop_limit(fabric_p4: Program) -> None:
+def test_a_source_route_that_loops_ends_by_its_hop_limit(fabric_p4: LoadedProgram) -> None:
     topology = tiny()
     bed = LabBed(topology, fabric_p4)
     up, down = addressing.usid(0, addressing.Tier.T1, 0), addressing.usid(0, addressing.Tier.T0, 0)

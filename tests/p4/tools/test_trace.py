@@ -53,8 +53,8 @@ def test_events_of_a_routed_packet_in_order() -> None:
     assert changed["ip.ttl"] == "hdr.ip.ttl = hdr.ip.ttl - 1;"
     assert changed["eth.dst"] == "hdr.eth.dst = to;"
     (applied,) = [e for e in events if isinstance(e, ev.TableApplied) and not e.hidden]
-    assert (applied.keys, applied.hit, applied.entry) == ((ev.Named("hdr.ip.dst", 0x0A000002, 32),), True, 0)
-    assert applied.arguments == (ev.Named("to", 2, 48), ev.Named("port", 2, 9))
+    assert (applied.keys, applied.hit, applied.entry) == ((ev.NamedValue("hdr.ip.dst", 0x0A000002, 32),), True, 0)
+    assert applied.arguments == (ev.NamedValue("to", 2, 48), ev.NamedValue("port", 2, 9))
 
 
 def test_an_action_that_is_called_without_a_table_is_shown_at_the_line_of_the_call() -> None:

@@ -20,7 +20,7 @@ from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState
 from mrc_host.proto.memory import MemoryRegion
-from mrc_host.proto.negotiation import QpAttributes
+from mrc_host.proto.negotiation import NegotiatedAttributes
 from mrc_host.proto.roce.config import RoceConfig
 from mrc_host.proto.roce.endpoint import RoceEndpoint
 from support.checker import invariants
@@ -318,7 +318,7 @@ class End:
         return tuple(bytes(mine) == data for mine, data in zip(self.targets, self.expected, strict=True))
 
     @property
-    def attributes(self) -> QpAttributes | None:
+    def attributes(self) -> NegotiatedAttributes | None:
         """What was negotiated, of MRC."""
         return self.qp.attributes if self.scenario.transport == MRC else None
 

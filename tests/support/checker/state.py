@@ -30,7 +30,7 @@ CONSTANT: Final[dict[str, set[str]]] = {
     "Endpoint": {"config", "_universes", "_faults", "_memory", "_cqs", "_next_cq", "taken", "_events"},
     "RoceEndpoint": {"config", "_rng", "_codec", "_memory", "_cqs", "_next_cq", "taken", "_counters", "_drops",
                      "_next_qpn", "_tc_data", "_tc_control", "_events"},
-    "Context": {"config", "codec", "rng", "trace", "instance", "drops", "counters", "memory", "events",
+    "EndpointContext": {"config", "codec", "rng", "trace", "instance", "drops", "counters", "memory", "events",
                 "tc_control", "tc_data", "tc_no_trim", "tc_probe", "tc_retx"},
     "CompletionQueue": {"users", "number", "depth"},
     "Association": {"context", "ev_config", "fail", "number"},
@@ -52,7 +52,7 @@ CONSTANT: Final[dict[str, set[str]]] = {
 }  # fmt: skip
 #: Attributes that are saved but not encoded, because they have no effect on what an endpoint does.
 WITHOUT_EFFECT: Final[dict[str, set[str]]] = {
-    "Context": {"now"},
+    "EndpointContext": {"now"},
     "RoceEndpoint": {"_now"},
     "Scoreboard": {"progress_ns"},
     "WriteRequest": {"posted_ns"},

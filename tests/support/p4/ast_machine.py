@@ -76,7 +76,7 @@ class Machine:
             ast.Assign: self._assign,
             ast.CallStmt: lambda s: self._ignore(self.call(s.call)),
             ast.If: self._if,
-            ast.Switch: self._switch,
+            ast.SwitchStmt: self._switch,
             ast.For: self._for,
             ast.ForIn: self._for_in,
             ast.Return: self._return,
@@ -94,7 +94,7 @@ class Machine:
             ast.Slice: self._slice,
             ast.Unary: self._unary,
             ast.Binary: self._binary,
-            ast.Ternary: lambda e: self.value(e.then if self.truth(e.cond) else e.other),
+            ast.ConditionalExpr: lambda e: self.value(e.then if self.truth(e.cond) else e.other),
             ast.Cast: self._cast,
             ast.StructExpr: self._struct,
             ast.ListExpr: lambda e: Struct({i: copied(self.value(x)) for i, x in enumerate(e.items)}),
@@ -407,7 +407,7 @@ class Machine:
         elif s.other is not None:
             self.stmt(s.other)
 
-    def _switch(self, s: ast.Switch) -> None:
+    def _switch(self, s: ast.SwitchStmt) -> None:
         chosen: object
         if isinstance(s.expr.type, ty.ActionEnumType):
             assert isinstance(s.expr, ast.Member)
@@ -447,7 +447,7 @@ class Machine:
     def _for_in(self, s: ast.ForIn) -> None:
         decl = s.var if isinstance(s.var, ast.VarDecl) else s.var.decl
         assert decl is not None
-        assert isinstance(s.collection, ast.Range)
+        assert isinstance(s.collection, ast.RangeExpr)
         low, high = self.number(s.collection.lo), self.number(s.collection.hi)
         for i in range(low, high + 1):
             self.cells[decl] = i

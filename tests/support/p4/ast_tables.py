@@ -161,6 +161,6 @@ class Tables(Machine):
         if isinstance(key, ast.Mask):
             mask = self.number(key.mask)
             return self._int(value) & mask == self.number(key.value) & mask
-        if isinstance(key, ast.Range):
+        if isinstance(key, ast.RangeExpr):
             return self.number(key.lo) <= self._int(value) <= self.number(key.hi)
         return self.value(key) == value

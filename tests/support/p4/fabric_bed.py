@@ -13,10 +13,10 @@ from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths
 from mrc_topo.rules import TableEntry
 from mrc_topo.topology import HostPort, Topology
-from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import LinkSettings, QueueLimits
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 from p4lite.switch.source import Loaded, load_source
 from support.p4.mrc_frames import Frame, mrc_write
 
@@ -40,13 +40,13 @@ def compiled(compiler: str) -> Loaded | None:
 
 
 @functools.cache
-def program(compiler: str) -> Program | None:
+def program(compiler: str) -> LoadedProgram | None:
     """fabric.p4 ready to run, or None."""
     loaded = compiled(compiler)
     return None if loaded is None else load_program(loaded.bmv2, name=f"fabric-{compiler}")
 
 
-def install(switch: Switch, entries: list[TableEntry]) -> None:
+def install(switch: FabricSwitch, entries: list[TableEntry]) -> None:
     """Put a switch's entries in, parameters ordered as the program declares them."""
     loaded = switch.instance.program
     for entry in entries:
@@ -65,7 +65,7 @@ def install(switch: Switch, entries: list[TableEntry]) -> None:
 class LabBed:
     """All switches of a topology in one fabric, linked; host ports are external."""
 
-    def __init__(self, topology: Topology, loaded: Program, seed: int = 1) -> None:
+    def __init__(self, topology: Topology, loaded: LoadedProgram, seed: int = 1) -> None:
         self.topology = topology
         self.fabric = Fabric("virtual", seed=seed)
         for each in topology.switches:
@@ -85,7 +85,7 @@ class LabBed:
             (topology.switch(port.t0).device_id, port.t0_port): port for host in topology.hosts for port in host.ports
         }
 
-    def switch(self, name: str) -> Switch:
+    def switch(self, name: str) -> FabricSwitch:
         """Return the running switch of a name."""
         return self.fabric.switch(self.topology.switch(name).device_id)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
-from p4lite.switch.program.facts import Key
+from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.program.load import load_facts
 
 
-def match_value(key: Key, first: int, second: int) -> MatchValue:
+def match_value(key: KeyFacts, first: int, second: int) -> MatchValue:
     """Return the match of (value, 0), (value, prefix), (value, mask) or (low, high), by the key's match type.
 
     An optional key whose second number is 0 matches everything.

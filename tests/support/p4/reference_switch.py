@@ -31,7 +31,7 @@ from p4lite.switch.program.entry import (
     Range,
     Ternary,
 )
-from p4lite.switch.program.facts import Action, Facts, Key
+from p4lite.switch.program.facts import ActionFacts, Facts, KeyFacts
 from p4lite.switch.program.load import load_facts
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
 from support.p4.thrift import CallRefused, Client, Kind, Value, i32, items, record, text
@@ -324,11 +324,11 @@ def _bytes(value: int, width: int) -> Value:
     return text(value.to_bytes((width + 7) // 8, "big"))
 
 
-def _data(action: Action, call: ActionCall) -> Value:
+def _data(action: ActionFacts, call: ActionCall) -> Value:
     return items([_bytes(value, width) for width, value in zip(action.widths, call.args, strict=True)])
 
 
-def _match(key: Key, match: MatchValue) -> Value:
+def _match(key: KeyFacts, match: MatchValue) -> Value:
     """Return a BmMatchParam."""
     full = (1 << key.width) - 1
     if isinstance(match, Lpm):

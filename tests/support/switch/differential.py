@@ -6,12 +6,12 @@ import random
 
 from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.fuzz.frames import FrameMaker
-from p4lite.switch.runtime.loader import Program
+from p4lite.switch.runtime.loader import LoadedProgram
 from p4lite.switch.runtime.runner import Runner
 from p4lite.tools.random_entries import fill
 
 
-def compare(program: Program, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:
+def compare(program: LoadedProgram, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:
     """(packets compared, packets left out because they are replicated or resubmitted). Raises AssertionError."""
     rng = random.Random(seed)
     instance, oracle = program.instance(), Interpreter(program)

@@ -135,7 +135,7 @@ class HandInstance:
 
 
 class HandProgram:
-    """Stands in for p4lite.switch.runtime.loader.Program."""
+    """Stands in for p4lite.switch.runtime.loader.LoadedProgram."""
 
     name = "hand"
     tables: dict[str, object] = {}

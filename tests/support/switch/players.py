@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch, LinkSettings, Port
 from p4lite.switch.fabric.values import QueueLimits
 from support.switch.hand_program import HandProgram
 
@@ -46,7 +46,7 @@ def play(fabric: Fabric, hosts: Sequence[Player], end_ns: int) -> None:
         host.send(fabric, due)
 
 
-def switch_of(fabric: Fabric, ident: int, ports: dict[int, LinkSettings]) -> Switch:
+def switch_of(fabric: Fabric, ident: int, ports: dict[int, LinkSettings]) -> FabricSwitch:
     """Return a switch with two priorities, and queues without limits."""
     switch = fabric.add_switch(ident, priority_queues=2)
     switch.load(HandProgram())  # type: ignore[arg-type]

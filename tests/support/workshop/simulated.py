@@ -30,7 +30,7 @@ from mrc_workshop import exercise as exercises
 from mrc_workshop import verify
 from mrc_workshop.classroom import classfile, collecting, standing
 from mrc_workshop.classroom.standing import Standing, State
-from mrc_workshop.classroom.store import Store
+from mrc_workshop.classroom.store import ClassStore
 from mrc_workshop.exercise import Exercise
 
 DUE_S = 1_800_000_000
@@ -195,7 +195,7 @@ def run(
     roster = "".join(f"{each.id},Student {each.id},work/{each.id}\n" for each in people)
     (folder / classfile.ROSTER).write_text(f"id,name,folder\n{roster}", encoding="utf-8")
     classroom = classfile.read_class(folder)
-    store = Store(classroom)
+    store = ClassStore(classroom)
     with store.changing():
         for late in (False, True):
             for each in people:

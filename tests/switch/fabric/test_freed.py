@@ -9,7 +9,7 @@ import pytest
 from p4lite.switch.fabric import outside as module
 from p4lite.switch.fabric.fabric import Fabric, FabricError
 from p4lite.switch.fabric.port import Port
-from p4lite.switch.fabric.switch import Switch
+from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.fabric.values import CloneSession, LinkSettings, QueueLimits, Replica
 from support.switch.hand_program import HandProgram, packet
 
@@ -42,7 +42,7 @@ def port_calls(fabric: Fabric, port: Port) -> list[Callable[[], object]]:
     ]
 
 
-def switch_calls(switch: Switch) -> list[Callable[[], object]]:
+def switch_calls(switch: FabricSwitch) -> list[Callable[[], object]]:
     """Return calls with a switch."""
     return [
         lambda: switch.add_port(5),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Port, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricError, FabricSwitch, LinkSettings, Port
 from p4lite.switch.fabric.values import BurstLoss, QueueLimits
 from support.pcapng import blocks
 from support.switch.hand_program import HandProgram, Op, packet
@@ -19,7 +19,7 @@ from support.switch.hand_program import HandProgram, Op, packet
 MBPS_8 = LinkSettings(rate_bps=8 * 10**6)  # one byte per µs
 
 
-def one_switch(ports: int = 2, **options: int) -> tuple[Fabric, Switch]:
+def one_switch(ports: int = 2, **options: int) -> tuple[Fabric, FabricSwitch]:
     fabric = Fabric("virtual", seed=3)
     switch = fabric.add_switch(1, **options)  # type: ignore[arg-type]
     switch.load(HandProgram())  # type: ignore[arg-type]
@@ -163,7 +163,7 @@ def test_advance_lets_hosts_answer_in_time() -> None:
         fabric.inject(ports[0], packet(Op.FORWARD, 2), 10**6 - 1001)
 
 
-def two_switches(settings: LinkSettings, seed: int = 3) -> tuple[Fabric, Switch, Switch]:
+def two_switches(settings: LinkSettings, seed: int = 3) -> tuple[Fabric, FabricSwitch, FabricSwitch]:
     fabric = Fabric("virtual", seed=seed)
     left, right = fabric.add_switch(1), fabric.add_switch(2)
     for switch in (left, right):
@@ -174,7 +174,7 @@ def two_switches(settings: LinkSettings, seed: int = 3) -> tuple[Fabric, Switch,
     return fabric, left, right
 
 
-def flood(fabric: Fabric, left: Switch, count: int) -> list[bytes]:
+def flood(fabric: Fabric, left: FabricSwitch, count: int) -> list[bytes]:
     frames = [packet(Op.FORWARD, 2, stamp=False, size=64, fill=k % 251) for k in range(count)]
     left.port(1).generate(frames, count, interval_ns=1000)
     return frames

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricError, FabricSwitch, LinkSettings
 from p4lite.switch.fabric.values import QueueLimits, SwitchState
 from p4lite.switch.listen import ServerError
 from p4lite.switch.server import FabricServer
@@ -16,7 +16,7 @@ from support.switch.hand_program import HandProgram, Op, packet
 ENHANCED_PACKET = 6
 
 
-def patched(ports: int = 4) -> tuple[Fabric, Switch]:
+def patched(ports: int = 4) -> tuple[Fabric, FabricSwitch]:
     """Ports 1-2 and 3-4 are wires."""
     fabric = Fabric("virtual", seed=3)
     switch = fabric.add_switch(1, priority_queues=8)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from p4lite.switch.errors import NotFound
-from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch, LinkSettings
 from p4lite.switch.fabric.values import NotificationKind
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 from p4lite.switch.source import load_source
 from support.namespaces import Hosts
 from support.switch.hand_program import HandProgram
@@ -24,7 +24,7 @@ ROUTES, NEIGHBOURS, INTERFACES = "RouterIngress.routes", "RouterIngress.neighbou
 
 
 @pytest.fixture(scope="module")
-def router() -> Program:
+def router() -> LoadedProgram:
     return load_program(load_source(ROUTER).bmv2, name="router")
 
 
@@ -41,7 +41,7 @@ def ipv4(dst: int, ttl: int = 64, payload: bytes = b"payload") -> bytes:
     return bytes.fromhex("0200000000fe0200000000010800") + head + payload
 
 
-def add_host(switch: Switch, k: int) -> int:
+def add_host(switch: FabricSwitch, k: int) -> int:
     """Return a route to 10.9.0.k on port k; its handle."""
     instance = switch.instance
     route = ActionCall("RouterIngress.route", (0x0A090000 + k, k))
@@ -52,7 +52,7 @@ def add_host(switch: Switch, k: int) -> int:
     return handle
 
 
-def test_router_on_the_virtual_clock(router: Program) -> None:
+def test_router_on_the_virtual_clock(router: LoadedProgram) -> None:
     with Fabric("virtual") as fabric:
         switch = fabric.add_switch(1)
         switch.load(router)
@@ -83,7 +83,7 @@ def test_router_on_the_virtual_clock(router: Program) -> None:
             switch.instance.table_delete(ROUTES, handle)
 
 
-def test_swap_between_programs_of_different_layout(router: Program) -> None:
+def test_swap_between_programs_of_different_layout(router: LoadedProgram) -> None:
     with Fabric("virtual") as fabric:
         switch = fabric.add_switch(1)
         slow = LinkSettings(rate_bps=8 * 10**6)
@@ -100,9 +100,9 @@ def test_swap_between_programs_of_different_layout(router: Program) -> None:
         assert switch.stats().drops["flushed"] > 10
 
 
-def test_many_switches_share_one_object(router: Program) -> None:
+def test_many_switches_share_one_object(router: LoadedProgram) -> None:
     with Fabric("virtual") as fabric:
-        previous: Switch | None = None
+        previous: FabricSwitch | None = None
         for number in range(24):
             switch = fabric.add_switch(number)
             switch.load(router)
@@ -118,7 +118,7 @@ def test_many_switches_share_one_object(router: Program) -> None:
         assert internet_checksum(data[14:34]) == 0
 
 
-def test_tables_change_under_traffic_without_a_lost_packet(router: Program) -> None:
+def test_tables_change_under_traffic_without_a_lost_packet(router: LoadedProgram) -> None:
     """Port 2 or port 3, but always one of them, while the control plane rewrites the route."""
     with Fabric("real") as fabric:
         switch = fabric.add_switch(1)
@@ -195,7 +195,7 @@ def test_idle_entries_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.netns
 @pytest.mark.slow
-def test_ping_and_iperf3_through_the_router(router: Program) -> None:
+def test_ping_and_iperf3_through_the_router(router: LoadedProgram) -> None:
     with Hosts("sr") as hosts, Fabric("real") as fabric:
         switch = fabric.add_switch(1)
         switch.load(router)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricError, FabricSwitch, LinkSettings
 from p4lite.switch.fabric.values import NotificationKind, PfcSettings, QueueLimits
 from support.namespaces import Hosts, run
 from support.pcapng import packets
@@ -30,7 +30,7 @@ def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
 
 
 @contextmanager
-def patched(hosts: Hosts, **options: LinkSettings) -> Iterator[tuple[Fabric, Switch]]:
+def patched(hosts: Hosts, **options: LinkSettings) -> Iterator[tuple[Fabric, FabricSwitch]]:
     """Yield a running switch that joins hosts 1 and 2."""
     with Fabric("real") as fabric:
         switch = fabric.add_switch(1)

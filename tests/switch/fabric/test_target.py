@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.switch.fabric.fabric import CloneSession, Fabric, FabricError, Switch
+from p4lite.switch.fabric.fabric import CloneSession, Fabric, FabricError, FabricSwitch
 from p4lite.switch.fabric.values import LinkSettings, NotificationKind, Replica
 from support.switch.hand_program import HandProgram, Op, Stamp, packet
 
@@ -18,7 +18,7 @@ class Bed:
 
     def __init__(self, **options: object) -> None:
         self.fabric = Fabric("virtual", seed=1)
-        self.switch: Switch = self.fabric.add_switch(7, **options)  # type: ignore[arg-type]
+        self.switch: FabricSwitch = self.fabric.add_switch(7, **options)  # type: ignore[arg-type]
         self.switch.load(HandProgram())  # type: ignore[arg-type]
         for number in range(1, 5):
             self.switch.add_port(number)

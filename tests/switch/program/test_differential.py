@@ -9,7 +9,7 @@ import pytest
 
 from p4lite.compiler.backend import generate
 from p4lite.compiler.frontend import load
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 from support.switch.differential import compare
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +17,7 @@ PROGRAMS = sorted([*(Path(__file__).parents[1] / "programs").glob("*.p4"), ROOT 
 
 
 @cache
-def compiled(path: Path) -> Program:
+def compiled(path: Path) -> LoadedProgram:
     return load_program(generate(load(str(path))), name=path.stem)
 
 

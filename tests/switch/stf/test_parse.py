@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p4lite.switch.bmv2.model import FieldRef
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
-from p4lite.switch.program.facts import Key
+from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.program.layout import KeyField
 from p4lite.switch.stf.diff import hex_diff, mismatches
 from p4lite.switch.stf.engine import _Run
@@ -20,10 +20,10 @@ from p4lite.switch.stf.parse import (
     Command,
     Expect,
     NoPacket,
-    Packet,
     Remove,
     SetDefault,
     StfError,
+    StfPacket,
     Wait,
     parse_stf,
 )
@@ -64,7 +64,7 @@ def test_every_stf_statement_parses_to_its_value() -> None:
         Add(8, "range", None, (("r", "1->5"), ("t", "0x0a&&&0xff")), "act", (), None),
         SetDefault(9, "ether", "l2", ()),
         Expect(11, 1, "*10101010303", True),
-        Packet(12, 0, bytes.fromhex("010101010303")),
+        StfPacket(12, 0, bytes.fromhex("010101010303")),
         Expect(13, 5, None, False),
         Expect(14, 6, "", True),
         CheckCounter(15, "cnt", "10", "packets", "==", 2),
@@ -108,8 +108,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         pass
 
 
-def key(kind: str, width: int = 32, name: str = "h.f") -> Key:
-    return Key(name, kind, width, KeyField(0, 1, 64 - width, width), FieldRef(None, None))  # type: ignore[arg-type]
+def key(kind: str, width: int = 32, name: str = "h.f") -> KeyFacts:
+    return KeyFacts(name, kind, width, KeyField(0, 1, 64 - width, width), FieldRef(None, None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from p4lite.switch.targetapi import codec
 from p4lite.switch.targetapi import target_pb2 as pb
 from p4lite.switch.targetapi.client import TargetClient, TargetError
 from p4lite.switch.targetapi.codec import SERVICE
-from p4lite.switch.targetapi.values import DeviceSample, End, PortInfo
+from p4lite.switch.targetapi.values import DeviceSample, LinkEnd, PortInfo
 from support.switch.p4rt import INSERT, Bench, Controller, ethernet
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -284,7 +284,9 @@ def test_value_types_travel_as_they_are() -> None:
     ):
         with pytest.raises(codec.CodecError, match=r"expected (\d+ states|80 bytes|one of 1 \(running\))"):
             codec.samples(wrong)
-    info = PortInfo(3, "", "if0", End(0, 1), True, False, LinkSettings(1, burst_loss=BurstLoss(0, 0.5)), LinkSettings())
+    info = PortInfo(
+        3, "", "if0", LinkEnd(0, 1), True, False, LinkSettings(1, burst_loss=BurstLoss(0, 0.5)), LinkSettings()
+    )
     assert codec.value(PortInfo, codec.message(pb.PortInfo, info)) == info
 
 

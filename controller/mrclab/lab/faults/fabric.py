@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from mrc_topo.topology import Link, Switch, Topology
 from mrclab.lab.faults.effects import DOWN, UP, Effects
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
-from p4lite.switch.targetapi.values import End, FabricInfo, LinkChanges
+from p4lite.switch.targetapi.values import FabricInfo, LinkChanges, LinkEnd
 
 
 class FabricControl(Protocol):
@@ -134,7 +134,7 @@ def put_carrier(lab: FaultTarget, link: Link, up: bool) -> None:
     lab.set_carrier(link.low.node, link.low.port, up)
 
 
-def _switch_end(topology: Topology, link: Link) -> End:
+def _switch_end(topology: Topology, link: Link) -> LinkEnd:
     """Return the end of a link at a T0."""
     end = link.high if link.is_host_link else link.low
-    return End(topology.switch(end.node).device_id, end.port)
+    return LinkEnd(topology.switch(end.node).device_id, end.port)

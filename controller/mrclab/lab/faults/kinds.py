@@ -27,7 +27,7 @@ IMPAIRMENTS = PROBABILITIES | {"reorder_extra_ns", "delay_ns", "rate_bps", "blac
 LARGEST = 10**15
 
 
-class Kind(abc.ABC):
+class FailureKind(abc.ABC):
     """A kind of failure. `takes` names its settings, `directed` says whether it can affect one direction alone."""
 
     name: ClassVar[str]
@@ -101,7 +101,7 @@ def _cables(links: Iterable[Link]) -> Effects:
     return Effects(cut=cut, carriers=frozenset(link.name for link in links if link.is_host_link))
 
 
-class OfLink(Kind):
+class OfLink(FailureKind):
     """A failure of a link."""
 
     wanted = LINK
@@ -110,7 +110,7 @@ class OfLink(Kind):
         return isinstance(element, Link)
 
 
-class OfSwitch(Kind):
+class OfSwitch(FailureKind):
     """A failure of a switch."""
 
     wanted = SWITCH
@@ -228,7 +228,7 @@ class Transceiver(OfSwitch):
         return _cables(self._links(topology, action))
 
 
-class Stop(OfSwitch):
+class SwitchStop(OfSwitch):
     """A switch without power; NICs at its ports lose their carrier."""
 
     name = "stop"
@@ -250,7 +250,7 @@ class Freeze(OfSwitch):
         return Effects(switches={action.target: SwitchState.FROZEN})
 
 
-class Reboot(Stop):
+class Reboot(SwitchStop):
     """A switch that is off, like `stop`, and loses its tables."""
 
     name = "reboot"
@@ -260,9 +260,9 @@ class Reboot(Stop):
         return replace(super().effects(topology, action), emptied=frozenset({action.target}))
 
 
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, FailureKind] = {
     kind.name: kind
-    for kind in (LinkDown(), PortDown(), Impair(), PauseStorm(), Transceiver(), Stop(), Freeze(), Reboot())
+    for kind in (LinkDown(), PortDown(), Impair(), PauseStorm(), Transceiver(), SwitchStop(), Freeze(), Reboot())
 }
 
 
@@ -284,7 +284,7 @@ def resolved(topology: Topology, action: Action) -> Action:
         if action.settings:
             kind = Impair.name
         elif isinstance(element, Switch):
-            kind = Stop.name
+            kind = SwitchStop.name
         else:
             kind = PortDown.name if element.is_host_link else LinkDown.name
     return replace(action, target=element.name, kind=kind)

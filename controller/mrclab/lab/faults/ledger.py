@@ -59,7 +59,7 @@ class UnsettledError(MrclabError):
     them."""
 
 
-class Record(Protocol):
+class LedgerRecord(Protocol):
     """The stored ledger, by which another process can undo what this one did."""
 
     def read(self) -> LedgerState:
@@ -101,7 +101,7 @@ class FaultLedger:
         self,
         topology: Topology,
         refill: Callable[[str], object],
-        record: Record | None = None,
+        record: LedgerRecord | None = None,
         ready: Callable[[Action], object] = lambda action: None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -109,7 +109,7 @@ class FaultLedger:
         self.refill = refill
         self.ready = ready
         self.clock = clock
-        self.record: Record = MemoryRecord() if record is None else record
+        self.record: LedgerRecord = MemoryRecord() if record is None else record
         self._causes: list[Action] = []
         self._found: dict[str, Found] = {}
         self._unsettled: set[str] = set()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from mrclab.lab.hosts import inside
-from mrclab.lab.records.record import State
+from mrclab.lab.records.record import LabState
 from mrclab.lab.records.rundir import RunError
 
 #: The time to end for a process that was asked to.
@@ -24,7 +24,7 @@ WORDS_BYTES = 8192
 class HostProcess:
     """A program in a host. `what` is its name in errors. It ends when its input ends, or is killed."""
 
-    def __init__(self, state: State, host: str, words: Sequence[str], what: str) -> None:
+    def __init__(self, state: LabState, host: str, words: Sequence[str], what: str) -> None:
         self.host, self.what = host, what
         command = inside.command(state, words, host=host)
         pipe = subprocess.PIPE

@@ -16,12 +16,12 @@ from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 from mrclab.lab.processes import namespaces
 from mrclab.lab.processes.exits import SHELL
 from mrclab.lab.processes.process import Process
-from mrclab.lab.records.record import LAB_FOLDER, LIBRARY, LabFolder, State
+from mrclab.lab.records.record import LAB_FOLDER, LIBRARY, LabFolder, LabState
 from mrclab.lab.records.rundir import PART_VARIABLE, RunError
 
 
 def command(
-    state: State, words: Sequence[str], *, host: str | None = None, files: bool = True, by_hand: bool = False
+    state: LabState, words: Sequence[str], *, host: str | None = None, files: bool = True, by_hand: bool = False
 ) -> list[str]:
     """Return the command that runs `words` in the lab: in a host's network namespace, or in the fabric's (None).
 
@@ -44,7 +44,7 @@ def command(
     return [*_as_user(state), *namespaces.enter(first.pid, words, files=files)]
 
 
-def environment(state: State, host: str) -> dict[str, str]:
+def environment(state: LabState, host: str) -> dict[str, str]:
     """Return the variables by which programs in a host find its agent, and libmrc where it is built.
 
     libmrc comes before what `LD_PRELOAD` and `LD_LIBRARY_PATH` have already.
@@ -74,14 +74,14 @@ def _named(host: str) -> list[str]:
     return ["unshare", "--uts", "--", "sh", "-c", 'hostname "$1" 2>/dev/null; shift; exec "$@"', "sh", host]
 
 
-def _first(state: State) -> Process:
+def _first(state: LabState) -> Process:
     """Return the lab's first process, which must be alive."""
     if state.first is None or not state.first.alive():
         raise RunError(f"lab '{state.name}' has died; `mrclab cleanup` removes what it left")
     return state.first
 
 
-def _check_host(state: State, host: str) -> None:
+def _check_host(state: LabState, host: str) -> None:
     """Check that the lab has a host, and that something can enter it."""
     if host not in state.record.hosts:
         raise RunError(f"no host '{host}' in lab '{state.name}'; it has: {', '.join(state.record.hosts)}")
@@ -90,7 +90,7 @@ def _check_host(state: State, host: str) -> None:
             raise RunError(f"{death.text()}; nothing can enter it; `mrclab down {state.name}` ends the lab")
 
 
-def check_here(state: State, host: str | None = None) -> None:
+def check_here(state: LabState, host: str | None = None) -> None:
     """Check that the whole lab runs on this machine, as entering its namespaces requires.
 
     Raises:
@@ -105,7 +105,7 @@ def check_here(state: State, host: str | None = None) -> None:
 
 
 def run(
-    state: State,
+    state: LabState,
     words: Sequence[str],
     *,
     host: str | None = None,
@@ -118,7 +118,7 @@ def run(
         return subprocess.run(command(state, words, host=host, files=files, by_hand=by_hand), check=False, **options)
 
 
-def run_in_host(state: State, words: Sequence[str], *, host: str) -> None:
+def run_in_host(state: LabState, words: Sequence[str], *, host: str) -> None:
     """Run a command in a host; only the command receives signals from the terminal meanwhile."""
     before = _leave_the_terminal()
     try:
@@ -132,7 +132,7 @@ def _leave_the_terminal() -> dict[signal.Signals, Any]:
     return {each: signal.signal(each, signal.SIG_IGN) for each in namespaces.FROM_TERMINAL}
 
 
-def exec_in_host(state: State, words: Sequence[str], *, host: str) -> NoReturn:
+def exec_in_host(state: LabState, words: Sequence[str], *, host: str) -> NoReturn:
     """Replace this process by a command in a host. Its exit code is the command's, and killing it kills the command.
 
     Signals of the terminal reach the command alone, which decides when to end; this process waits for it.
@@ -158,7 +158,7 @@ def _has_tools() -> Iterator[None]:
         ) from error
 
 
-def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> None:
+def start(state: LabState, words: Sequence[str], *, host: str, **options: Any) -> None:
     """Start a command in a host as `run` does, and leave it running; it ends with the lab at the latest.
 
     The shell makes it a child of the lab's first process. As a child of nsenter it would outlive the lab unreaped if
@@ -168,7 +168,7 @@ def start(state: State, words: Sequence[str], *, host: str, **options: Any) -> N
     run(state, left, host=host, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
-def _as_user(state: State) -> list[str]:
+def _as_user(state: LabState) -> list[str]:
     """Return the command that runs a program as the lab's user, for it needs no root rights in the namespace.
 
     A separate program sets the user. If `subprocess` did so, it would fork and run gRPC's fork handlers, which end the

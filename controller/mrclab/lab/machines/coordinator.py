@@ -34,7 +34,7 @@ from mrclab.lab.machines.remote import VERBS
 from mrclab.lab.machines.sources import sources, version
 from mrclab.lab.machines.stream import Message, StreamBroken, StreamEnd
 from mrclab.lab.processes.exits import MACHINE, ProcessExit, Role, cause
-from mrclab.lab.records.record import Record, read_untrusted
+from mrclab.lab.records.record import LabRecord, read_untrusted
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import ClockFidelity
 from p4lite.switch.fabric.values import TUNNEL_KEY_BYTES
@@ -109,7 +109,7 @@ def silent_tunnels(placement: Placement, silent: Mapping[str, Sequence[str]]) ->
     return found
 
 
-class StartCancelled(Exception):
+class BringUpCancelled(Exception):
     """The coordinator received a signal to end while the lab was coming up."""
 
 
@@ -141,7 +141,7 @@ class RemoteMachine:
         self.name = name
         self.command = command
         self.clock = Clock()
-        self.record = Record()
+        self.record = LabRecord()
         self.ahead_ns = 0
         self.set_within_ns = 0
         #: How the machine was lost; None while it is not.
@@ -229,7 +229,7 @@ class RemoteMachine:
 
     def _take(self, message: Message) -> None:
         """Read a remote agent's message, which is trusted no more than a lab's own files."""
-        self.record = Record.parse(message["record"])
+        self.record = LabRecord.parse(message["record"])
 
     # --- what is asked of it --------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class RemoteMachine:
                 if self.lost is not None:
                     raise MachineError(self.lost.how)
                 if stopped():
-                    raise StartCancelled
+                    raise BringUpCancelled
                 self.check()
                 now = time.monotonic()
                 waited, looked = waited + (now - looked) / processes_per_core(), now
@@ -360,7 +360,7 @@ class LabCoordinator:
         self.placement = Placement(self.topology)
         self.posts: list[RemoteMachine] = []
         self.ended = False
-        self.record = Record(roles={"labd": os.getpid()})
+        self.record = LabRecord(roles={"labd": os.getpid()})
         self._written = ""
         self._listeners: dict[str, socket.socket] = {}
         self._deaths: list[ProcessExit] = []
@@ -447,14 +447,14 @@ class LabCoordinator:
             for each in [pool.submit(done, post) for post in self.posts]:
                 try:
                     problems.append(each.result())
-                except StartCancelled:
+                except BringUpCancelled:
                     stopped = True
                 if together and problems and problems[-1]:
                     self.ended = True
         if any(problems):
             raise RunError("; ".join(filter(None, problems)))
         if stopped:
-            raise StartCancelled
+            raise BringUpCancelled
 
     def is_ended(self) -> bool:
         """Return whether the coordinator has been asked to end."""
@@ -579,7 +579,7 @@ def main(argv: list[str]) -> int:
     try:
         coordinator.start()
         coordinator.wait()
-    except StartCancelled:
+    except BringUpCancelled:
         pass
     except (RunError, OSError) as error:
         coordinator.record.phase, coordinator.record.error = "failed", str(error)

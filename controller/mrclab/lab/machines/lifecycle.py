@@ -15,7 +15,7 @@ from mrclab.lab import describe, lifecycle
 from mrclab.lab.lifecycle import quiet
 from mrclab.lab.machines import connect as reach
 from mrclab.lab.records import shells
-from mrclab.lab.records.record import State, last_line
+from mrclab.lab.records.record import LabState, last_line
 from mrclab.lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrclab.lab.requested import LabRequest
 
@@ -47,7 +47,7 @@ def up(wanted: LabRequest, progress: Progress = quiet) -> tuple[str, Topology]:
     check(wanted)
     commands = reach.commands(topology.lab.machines, connect)
     placement = Placement(topology)
-    state = State(
+    state = LabState(
         topology.lab.name,
         transport=wanted.transport,
         switch=topology.lab.switch,

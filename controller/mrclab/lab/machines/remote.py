@@ -37,7 +37,7 @@ from mrclab.lab.machines.verbs import (
     SliceFidelity,
 )
 from mrclab.lab.processes.namespaces import has_time_namespaces
-from mrclab.lab.records.record import Record
+from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
@@ -204,12 +204,12 @@ class RemoteLabAgent:
         with contextlib.suppress(StreamBroken):
             self.line.send(said="progress", text=text)
 
-    def _record(self) -> Record:
+    def _record(self) -> LabRecord:
         assert self.run is not None
         try:
             return self.run.folder.read()
         except (OSError, ValueError):
-            return Record(phase="ending")
+            return LabRecord(phase="ending")
 
     def _watch(self) -> None:
         """Forward the slice's record to the coordinator, and report the slice's death."""

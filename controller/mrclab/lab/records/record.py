@@ -91,7 +91,7 @@ def last_line(path: pathlib.Path) -> str:
 
 
 @dataclass
-class Record:
+class LabRecord:
     """The lab's own record of its processes.
 
     `fabric`: the device ids of each fabric process; `hosts`: a PID in the namespace of each host; `roles`: the PIDs of
@@ -111,7 +111,7 @@ class Record:
     frozen: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, document: object) -> Record:
+    def parse(cls, document: object) -> LabRecord:
         """Return the record in a JSON value that is not trusted.
 
         Raises:
@@ -146,11 +146,11 @@ class LabFolder:
         """Return the gRPC address of a fabric process."""
         return f"unix:{urllib.parse.quote(str(self.socket(role)))}"
 
-    def fabric(self, record: Record) -> dict[str, list[int]]:
+    def fabric(self, record: LabRecord) -> dict[str, list[int]]:
         """Return the device ids of each fabric process by its gRPC address."""
         return {self.address(role): devices for role, devices in record.fabric.items()}
 
-    def switches(self, record: Record) -> dict[str, str]:
+    def switches(self, record: LabRecord) -> dict[str, str]:
         """Return the gRPC address of each switch that is a P4Runtime server of its own."""
         return {role: self.address(role) for role in record.switches}
 
@@ -158,7 +158,7 @@ class LabFolder:
         """Return the log of a process; hosts that share a process have one log, under the name of each."""
         return self.path / f"{role}.log"
 
-    def read(self) -> Record:
+    def read(self) -> LabRecord:
         """Return the record.
 
         Raises:
@@ -167,7 +167,7 @@ class LabFolder:
         """
         document = json.loads(read_untrusted(self.record_file))
         try:
-            return Record.parse(document)
+            return LabRecord.parse(document)
         except DecodeError as error:
             raise ValueError(f"{self.record_file}: {error}") from error
 
@@ -178,7 +178,7 @@ class LabFolder:
         except (OSError, ValueError, DecodeError):
             return None
 
-    def write(self, record: Record) -> None:
+    def write(self, record: LabRecord) -> None:
         """Write the record, whole or not at all. Only one process, inside the lab, writes it."""
         write_whole(self.record_file, json.dumps(encode(record), indent=1))
 
@@ -191,7 +191,7 @@ def _checked(death: ProcessExit) -> ProcessExit:
 
 
 @dataclass
-class State:
+class LabState:
     """The data about one lab: what commands record (state.json), `record`, and whether the lab is `ending`.
 
     `first`: the lab's first process; `uid`, `gid`: the user it runs as; `machines`: for a lab on several machines, the
@@ -213,4 +213,4 @@ class State:
     shell: list[str] = field(default_factory=list)
     format: int = FORMAT
     ending: bool = False
-    record: Record = field(default_factory=Record)
+    record: LabRecord = field(default_factory=LabRecord)

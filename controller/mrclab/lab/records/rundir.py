@@ -1,6 +1,6 @@
 """Run folders: all that is known of running labs, one folder each, which only its owner can open.
 
-    BASE/NAME/state.json    written by commands: the lab's first process, what is denied (`State`)
+    BASE/NAME/state.json    written by commands: the lab's first process, what is denied (`LabState`)
     BASE/NAME/faults.json   written by commands: what is broken (`faults.ledger.LedgerState`)
     BASE/NAME/NAME.yaml     the lab file as it was when the lab came up
     BASE/NAME/lab/          seen inside the lab as /run/lab, and all that it can write (`LabFolder`)
@@ -33,7 +33,7 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
 from mrclab.lab.processes.exits import FEW, WORDS, ProcessExit, StoppedProcess, several
 from mrclab.lab.processes.process import KILL_AFTER_S, Process, ProgressTimeout, end_process, frozen
-from mrclab.lab.records.record import FORMAT, PROGRAM, LabFolder, State, last_line
+from mrclab.lab.records.record import FORMAT, PROGRAM, LabFolder, LabState, last_line
 from p4lite.folders import FolderError, check_private
 
 #: The folder below the run directories for slices of labs whose coordinator is elsewhere, by machine name.
@@ -214,7 +214,7 @@ class RunDir:
         except DecodeError as error:
             raise RunError(f"{self.state_file}: {error}; `mrclab cleanup` removes it") from error
 
-    def read(self) -> State:
+    def read(self) -> LabState:
         """Return the lab's state.
 
         Raises:
@@ -228,7 +228,7 @@ class RunDir:
                 f"version reads {FORMAT}); `mrclab down {self.name}` ends it"
             )
         try:
-            state = decode(State, document)
+            state = decode(LabState, document)
             state.record = self.folder.read()
         except FileNotFoundError:
             pass
@@ -237,7 +237,7 @@ class RunDir:
         state.ending = self.ending_file.exists()
         return state
 
-    def write(self, state: State) -> None:
+    def write(self, state: LabState) -> None:
         """Record the state, whole or not at all."""
         document = encode(state)
         del document["record"], document["ending"]
@@ -250,7 +250,7 @@ class RunDir:
             yield
 
     @contextlib.contextmanager
-    def change(self) -> Iterator[State]:
+    def change(self) -> Iterator[LabState]:
         """Read the state, yield it for changes, and record it, one writer at a time."""
         with self.exclusive():
             state = self.read()
@@ -415,7 +415,7 @@ def base_lock() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def claimed(state: State, roles: Sequence[str], progress: Progress) -> Iterator[RunDir]:
+def claimed(state: LabState, roles: Sequence[str], progress: Progress) -> Iterator[RunDir]:
     """Create a lab's run directory with its record, locked while the lab is started; remove it if that fails.
 
     The remains of a dead lab of that name are removed before.
@@ -519,7 +519,7 @@ def _await_up(run: RunDir, progress: Progress) -> None:
         interruption.sleep(0.05)
 
 
-def _log_tails(run: RunDir, state: State) -> str:
+def _log_tails(run: RunDir, state: LabState) -> str:
     """Return the ends of the logs of the processes started last, because their logs are removed with the lab."""
     said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from mrc_topo.base.rpc import Done, Request, Verbs
 from mrc_topo.topology import Switch, Topology, UnknownElement
 from mrclab.lab.hosts.hostnet import HostNet
-from mrclab.lab.records.record import LabFolder, Record
+from mrclab.lab.records.record import LabFolder, LabRecord
 from mrclab.lab.records.rundir import RunError
 
 #: The socket on which the daemon serves the verbs of this module.
@@ -71,7 +71,7 @@ class ProcessSupervisor(Protocol):
     topology: Topology
     folder: LabFolder
     net: HostNet
-    record: Record
+    record: LabRecord
 
     def spawn(self, role: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process that writes into the log of its role; its exit is recorded for the lab."""

@@ -14,9 +14,9 @@ from mrc_topo.topology import Switch, Topology
 from mrclab.lab.switches import mapping
 from mrclab.lab.switches.names import Match, P4RuntimeError, TableEntry
 from mrclab.lab.switches.program import FabricProgram
-from p4lite.switch.fabric.switch import Switch as FabricSwitch
+from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue
-from p4lite.switch.program.facts import Key
+from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.runtime.loader import load_program
 
 
@@ -56,7 +56,7 @@ class DirectTables:
         return ActionCall(entry.action, tuple(entry.params[param.name] for param in action.params))
 
 
-def _value(key: Key, value: Match) -> MatchValue:
+def _value(key: KeyFacts, value: Match) -> MatchValue:
     """Return a match value in the form of the program."""
     if isinstance(value, int):
         return Exact(value)

@@ -31,7 +31,7 @@ from mrclab.runs.experiment import Experiment
 from mrclab.runs.ideal import payload_share
 from mrclab.studies.cells import measured
 from mrclab.studies.cells.cell import Cell, changed, policy_folder
-from mrclab.studies.cells.measured import ActiveEvs, EvChange, Goodput, Measured, Queues, Rate, Segment
+from mrclab.studies.cells.measured import ActiveEvs, Goodput, Measured, MeasuredEvChange, Queues, Rate, Segment
 
 BIN_S = 0.05
 #: Goodput is missing when it is below this share of what the capacity that is left allows.
@@ -97,10 +97,10 @@ def _note_active(session: VirtualSession, host: str, result: RunResult, active: 
             active.append(ActiveEvs(round((session.now_ns() - result.started_ns) / 1e9, 3), count))
 
 
-def _ev_changes(result: RunResult, watched: str) -> list[EvChange]:
+def _ev_changes(result: RunResult, watched: str) -> list[MeasuredEvChange]:
     """Return `Measured.ev_changes`."""
     return [
-        EvChange(round((event.t_ns - result.started_ns) / 1e9, 4), event.ev, event.plane, event.new)
+        MeasuredEvChange(round((event.t_ns - result.started_ns) / 1e9, 4), event.ev, event.plane, event.new)
         for host, event in result.events.between(result.started_ns, 1 << 63, "ev")
         if host == watched and isinstance(event, EvEvent)
     ]

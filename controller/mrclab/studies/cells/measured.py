@@ -40,7 +40,7 @@ class ActiveEvs(NamedTuple):
     active: int
 
 
-class EvChange(NamedTuple):
+class MeasuredEvChange(NamedTuple):
     """An EV of a host's queue pair changed to a state (a name of `EvState`) at a time."""
 
     t_s: float
@@ -106,7 +106,7 @@ class Measured:
     counters: Mapping[str, int] = field(default_factory=dict)
     evs_bad: int = 0
     active_evs: list[ActiveEvs] = field(default_factory=list)
-    ev_changes: list[EvChange] = field(default_factory=list)
+    ev_changes: list[MeasuredEvChange] = field(default_factory=list)
 
     @property
     def possible_bps(self) -> float:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 RUNS = "runs"
 
 
-class Store(Generic[T]):
+class DocumentStore(Generic[T]):
     """Documents of type `kind` by digest; the folder is made with the first."""
 
     def __init__(self, folder: pathlib.Path, kind: type[T]) -> None:

@@ -14,7 +14,7 @@ from mrc_topo.base.document import csv_cell
 from mrc_topo.base.files import write_whole
 
 
-class Kind(StrEnum):
+class ColumnType(StrEnum):
     """The type of a column."""
 
     TEXT = "text"
@@ -37,17 +37,17 @@ def csv_of(heads: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def parquet_of(columns: Mapping[str, tuple[Kind | None, Any]]) -> bytes:
+def parquet_of(columns: Mapping[str, tuple[ColumnType | None, Any]]) -> bytes:
     """Return a table as Parquet: values by column, with their type; None: as pyarrow takes them (NumPy arrays)."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     types = {
         None: None,
-        Kind.TEXT: pa.string(),
-        Kind.WHOLE: pa.int64(),
-        Kind.NUMBER: pa.float64(),
-        Kind.TRUTH: pa.bool_(),
+        ColumnType.TEXT: pa.string(),
+        ColumnType.WHOLE: pa.int64(),
+        ColumnType.NUMBER: pa.float64(),
+        ColumnType.TRUTH: pa.bool_(),
     }
     arrays = {name: pa.array(values, types[kind]) for name, (kind, values) in columns.items()}
     sink = io.BytesIO()
@@ -56,7 +56,7 @@ def parquet_of(columns: Mapping[str, tuple[Kind | None, Any]]) -> bytes:
 
 
 def write(
-    folder: pathlib.Path, name: str, kind: type[NamedTuple], rows: Sequence[NamedTuple], kinds: Mapping[str, Kind]
+    folder: pathlib.Path, name: str, kind: type[NamedTuple], rows: Sequence[NamedTuple], kinds: Mapping[str, ColumnType]
 ) -> list[str]:
     """Write NAME.csv, and NAME.parquet where that can be; return the files' names.
 
@@ -70,6 +70,6 @@ def write(
     write_whole(folder / f"{name}.csv", csv_of(kind._fields, rows))
     if not has_parquet():
         return [f"{name}.csv"]
-    columns = {head: (kinds.get(head, Kind.TEXT), [getattr(row, head) for row in rows]) for head in kind._fields}
+    columns = {head: (kinds.get(head, ColumnType.TEXT), [getattr(row, head) for row in rows]) for head in kind._fields}
     write_whole(folder / f"{name}.parquet", parquet_of(columns))
     return [f"{name}.csv", f"{name}.parquet"]

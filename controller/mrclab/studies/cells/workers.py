@@ -21,11 +21,11 @@ from mrc_topo.base.linux import end_with_parent
 from mrclab.studies.cells import measure
 from mrclab.studies.cells.cell import Cell
 from mrclab.studies.cells.measured import Measured
-from mrclab.studies.cells.store import Store
+from mrclab.studies.cells.store import DocumentStore
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """The progress: runs that are done of all, and seconds that the others may take (None: not yet known)."""
 
     done: int
@@ -35,7 +35,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Task:
+class CellTask:
     """A cell to be run: its digest, and its displayed name."""
 
     digest: str
@@ -44,7 +44,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CellAnswer:
     """The outcome of a cell: its result, or why there is none; how long it took, by the clock and of a core."""
 
     result: Measured | None
@@ -61,7 +61,7 @@ class KeptResult:
     result: Measured
 
 
-class CellStore(Store[KeptResult]):
+class CellStore(DocumentStore[KeptResult]):
     """Results of cells, and how long each took."""
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -74,7 +74,7 @@ class CellStore(Store[KeptResult]):
         except (OSError, ValueError):
             return 0.0
 
-    def keep(self, task: Task, result: Measured, seconds: float) -> None:
+    def keep(self, task: CellTask, result: Measured, seconds: float) -> None:
         """Keep a result.
 
         Raises:
@@ -102,7 +102,7 @@ def _serve(line: Connection, parent: int) -> None:
             result = measure.measure(cell)
         except Exception as error:  # noqa: BLE001 - one run that fails is one figure's; it tells why
             failure = f"{type(error).__name__}: {error}"[:500]
-        line.send(Answer(result, failure, time.monotonic() - begin[0], time.process_time() - begin[1]))
+        line.send(CellAnswer(result, failure, time.monotonic() - begin[0], time.process_time() - begin[1]))
 
 
 class _Worker:
@@ -114,9 +114,9 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
         self.process.start()
         theirs.close()
-        self.at: Task | None = None
+        self.at: CellTask | None = None
 
-    def give(self, task: Task) -> None:
+    def give(self, task: CellTask) -> None:
         self.at = task
         self.line.send(task.cell)
 
@@ -139,10 +139,10 @@ def _workers(count: int) -> Iterator[list[_Worker]]:
 
 
 def run(
-    tasks: Sequence[Task],
+    tasks: Sequence[CellTask],
     store: CellStore,
     jobs: int,
-    progress: Callable[[Progress], None] = lambda each: None,
+    progress: Callable[[CellProgress], None] = lambda each: None,
 ) -> dict[str, str]:
     """Run what the store does not have yet; by digest, why runs failed.
 
@@ -157,7 +157,7 @@ def run(
     total, done = len(unique), len(unique) - len(waiting)
     failed: dict[str, str] = {}
     spent = worth = 0.0
-    progress(Progress(done, total, None if waiting else 0.0, f"{done} of {total} runs are there already"))
+    progress(CellProgress(done, total, None if waiting else 0.0, f"{done} of {total} runs are there already"))
     if not waiting:
         return failed
     with _workers(min(jobs, len(waiting))) as workers:
@@ -170,9 +170,9 @@ def run(
                 assert worker.at is not None
                 task = worker.at
                 try:
-                    answer: Answer = worker.line.recv()
+                    answer: CellAnswer = worker.line.recv()
                 except EOFError:
-                    answer = Answer(None, "its process died")
+                    answer = CellAnswer(None, "its process died")
                     worker.end()
                     workers[workers.index(worker)] = worker = _Worker()
                 worker.at = None
@@ -185,5 +185,5 @@ def run(
                     worker.give(waiting.pop(0))
                 rest = [each.at.cell.cost for each in workers if each.at] + [each.cell.cost for each in waiting]
                 left = sum(rest) * spent / worth / len(workers) if worth else None
-                progress(Progress(done, total, left, task.name))
+                progress(CellProgress(done, total, left, task.name))
     return failed

@@ -48,7 +48,7 @@ def events(steps: Sequence[ExperimentStep]) -> Iterator[Event]:
 
 
 @dataclass(frozen=True)
-class Curve:
+class SeedCurve:
     """A series over all of its points: medians, and the least and the greatest over the seeds."""
 
     xs: tuple[float, ...]
@@ -57,7 +57,7 @@ class Curve:
     most: tuple[float, ...]
 
 
-def _curves(rows: Sequence[PointRow], kind: str) -> dict[str, Curve]:
+def _curves(rows: Sequence[PointRow], kind: str) -> dict[str, SeedCurve]:
     """Return the curves by what their legend says."""
     found: dict[str, list[PointRow]] = {}
     many = len({row.run for row in rows}) > 1
@@ -65,12 +65,12 @@ def _curves(rows: Sequence[PointRow], kind: str) -> dict[str, Curve]:
         alone = kind != "steps" or not many or row.series == row.run
         found.setdefault(row.series if alone else f"{row.run}: {row.series}", []).append(row)
     return {
-        name: Curve(*zip(*((row.x, row.y, row.least, row.most) for row in own), strict=True))
+        name: SeedCurve(*zip(*((row.x, row.y, row.least, row.most) for row in own), strict=True))
         for name, own in found.items()
     }
 
 
-def _steps(plot: Any, curves: Mapping[str, Curve]) -> None:
+def _steps(plot: Any, curves: Mapping[str, SeedCurve]) -> None:
     number = 0
     for name, curve in curves.items():
         if name.endswith(CLAIMED):
@@ -83,7 +83,7 @@ def _steps(plot: Any, curves: Mapping[str, Curve]) -> None:
         number += 1
 
 
-def _lines(plot: Any, curves: Mapping[str, Curve]) -> None:
+def _lines(plot: Any, curves: Mapping[str, SeedCurve]) -> None:
     for number, (name, curve) in enumerate(curves.items()):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
         plot.fill_between(curve.xs, curve.least, curve.most, color=colour, alpha=0.2, linewidth=0)
@@ -91,7 +91,7 @@ def _lines(plot: Any, curves: Mapping[str, Curve]) -> None:
         plot.plot(curve.xs, curve.ys, color=colour, linestyle=dash, marker=marker, markersize=4, label=name)
 
 
-def _bars(plot: Any, curves: Mapping[str, Curve]) -> dict[str, tuple[float, float]]:
+def _bars(plot: Any, curves: Mapping[str, SeedCurve]) -> dict[str, tuple[float, float]]:
     """Draw bars side by side; return where those of each series lie, beside their tick, and their width."""
     width = 0.84 / len(curves)
     places = {}
@@ -166,7 +166,9 @@ def _name_events(plot: Any, found: Sequence[Event]) -> None:
         )
 
 
-def _below(plot: Any, axes: Axes, rows: Sequence[PointRow], found: Sequence[Event], above: Mapping[str, Curve]) -> None:
+def _below(
+    plot: Any, axes: Axes, rows: Sequence[PointRow], found: Sequence[Event], above: Mapping[str, SeedCurve]
+) -> None:
     """Draw the panel below, with what happened to EVs."""
     curves = _curves(rows, axes.kind)
     # A series that the panel above has, too, is in the legend already.
@@ -269,7 +271,7 @@ def write(folder: pathlib.Path, judged: JudgedFigure, rows: Sequence[PointRow]) 
         return save.save(drawn, folder, figure.name)
 
 
-def _axes(plot: Any, lower: Any, axes: Axes, curves: Mapping[str, Curve], top: float) -> None:
+def _axes(plot: Any, lower: Any, axes: Axes, curves: Mapping[str, SeedCurve], top: float) -> None:
     """Set scales, ticks and the names of axes."""
     if axes.ticks:
         plot.set_xticks(range(len(axes.ticks)), axes.ticks)

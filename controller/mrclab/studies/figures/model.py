@@ -20,7 +20,7 @@ Size = Literal["quick", "full"]
 Results = Mapping[str, Measured]
 
 
-class Status(StrEnum):
+class FigureStatus(StrEnum):
     """The outcome of a figure. `COULD_NOT_RUN`: a run left no result, which says nothing about the figure."""
 
     REPRODUCED = "reproduced"
@@ -312,13 +312,13 @@ class JudgedFigure:
         return self.valid and all(each.passed for each in self.measures)
 
     @property
-    def status(self) -> Status:
+    def status(self) -> FigureStatus:
         """What came of it; it differs for a reason only if that is known."""
         if self.not_run or not self.complete:
-            return Status.COULD_NOT_RUN
+            return FigureStatus.COULD_NOT_RUN
         if self.reproduced:
-            return Status.REPRODUCED
-        return Status.DIFFERS if self.valid and self.reason else Status.NOT_REPRODUCED
+            return FigureStatus.REPRODUCED
+        return FigureStatus.DIFFERS if self.valid and self.reason else FigureStatus.NOT_REPRODUCED
 
     @property
     def reason(self) -> str:

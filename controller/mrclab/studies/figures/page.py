@@ -15,7 +15,7 @@ from typing import Any
 from mrc_topo.base.files import write_whole
 from mrclab.runs.experiment import Tree
 from mrclab.studies.cells import pages
-from mrclab.studies.figures.model import JudgedFigure, Measure, Status
+from mrclab.studies.figures.model import FigureStatus, JudgedFigure, Measure
 
 PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 
@@ -80,7 +80,7 @@ def _document(judged: JudgedFigure) -> Tree:
         "held": judged.held,
         "left_out": {str(seed): why for seed, why in judged.left_out.items()},
         "result": judged.status,
-        "differs": judged.reason if judged.status is Status.DIFFERS else "",
+        "differs": judged.reason if judged.status is FigureStatus.DIFFERS else "",
         "failures": list(judged.failures),
         "not_run": list(judged.not_run),
         "measures": [_measure(each) for each in judged.measures],

@@ -11,7 +11,7 @@ from mrclab.studies.cells import workers
 from mrclab.studies.cells.cell import Cell
 from mrclab.studies.cells.measure import prepare, software
 from mrclab.studies.cells.tables import has_parquet, write
-from mrclab.studies.cells.workers import CellStore, Progress, Task
+from mrclab.studies.cells.workers import CellProgress, CellStore, CellTask
 from mrclab.studies.figures import draw, headline, page, tables
 from mrclab.studies.figures.model import Figure, JudgedFigure, Seeded, Size, judged
 
@@ -78,7 +78,7 @@ def produce(
     plan: Plan,
     folder: pathlib.Path,
     jobs: int,
-    progress: Callable[[Progress], None] = lambda each: None,
+    progress: Callable[[CellProgress], None] = lambda each: None,
 ) -> tuple[pathlib.Path, list[JudgedFigure]]:
     """Run what is missing, then write tables, plots and the page; return it, and the figures with their results.
 
@@ -93,7 +93,7 @@ def produce(
     programs = software()
     planned = [(figure, list(plan.cells(figure))) for figure in figures]
     tasks = [
-        Task(cell.digest(programs), f"{figure.name}, {cell.name}, seed {cell.lab.seed}{way and ', ' + way}", cell)
+        CellTask(cell.digest(programs), f"{figure.name}, {cell.name}, seed {cell.lab.seed}{way and ', ' + way}", cell)
         for figure, ways in planned
         for way, seeds in ways
         for cells in seeds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from mrclab.studies.cells.tables import Kind
+from mrclab.studies.cells.tables import ColumnType
 from mrclab.studies.figures.model import JudgedFigure
 
 
@@ -48,8 +48,8 @@ class CheckRow(NamedTuple):
     passed: bool
 
 
-NUMBERS = dict.fromkeys(("x", "y", "low", "high", "least", "most"), Kind.NUMBER)
-NUMBERS |= dict.fromkeys(("seeds", "held"), Kind.WHOLE) | {"passed": Kind.TRUTH}
+NUMBERS = dict.fromkeys(("x", "y", "low", "high", "least", "most"), ColumnType.NUMBER)
+NUMBERS |= dict.fromkeys(("seeds", "held"), ColumnType.WHOLE) | {"passed": ColumnType.TRUTH}
 
 
 def points(judged: JudgedFigure) -> list[PointRow]:

@@ -9,7 +9,7 @@ from mrclab.studies.cells.intervals import interval
 from mrclab.studies.sweeps import design, measure, store
 from mrclab.studies.sweeps.measure import Row, Scalar
 from mrclab.studies.sweeps.plan import SweepPlan
-from mrclab.studies.sweeps.spec import Plot, nearest, quantity
+from mrclab.studies.sweeps.spec import PlotSpec, nearest, quantity
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ def own_keys(plan: SweepPlan) -> list[str]:
     return [key for key in _keys(plan) if key in grid or key in ("case", "variant", "condition")]
 
 
-def plots_of(plan: SweepPlan) -> list[Plot]:
+def plots_of(plan: SweepPlan) -> list[PlotSpec]:
     """Return those of the file; without any, goodput or times over the key that has most values."""
     if plan.source.sweep.plots:
         return list(plan.source.sweep.plots)
     most = max(_keys(plan), key=lambda key: len({str(run.point.values.get(key)) for run in plan.runs}))
-    return [Plot(y="seconds" if plan.base.kind == "comparison" else "goodput_share", x=most)]
+    return [PlotSpec(y="seconds" if plan.base.kind == "comparison" else "goodput_share", x=most)]
 
 
 def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
@@ -91,7 +91,7 @@ def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
     return [_chart(plan, plot, rows) for plot in plots_of(plan)]
 
 
-def _chart(plan: SweepPlan, plot: Plot, rows: Sequence[Row]) -> Chart:
+def _chart(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Chart:
     x = plot.x or next(iter(plan.keys), _keys(plan)[0])
     by = plot.by if plot.by is not None else [key for key in own_keys(plan) if key != x and key not in plot.where]
     wanted = {key: quantity(value) for key, value in plot.where.items()}

@@ -24,7 +24,7 @@ Changes = dict[str, tuple[object, KeyPath]]
 
 
 @dataclass(frozen=True)
-class Point:
+class DesignPoint:
     """The values in which the runs of a point differ from the others, by key, and the case's name."""
 
     number: int
@@ -181,7 +181,7 @@ def count(source: Source) -> int:
     return total
 
 
-def points(source: Source) -> list[Point]:
+def points(source: Source) -> list[DesignPoint]:
     """Return all points, in the order of the file: the first key changes slowest.
 
     Raises:
@@ -214,13 +214,13 @@ def _case(number: int, case: Tree) -> tuple[str, Changes]:
     return str(case.get(CASE, text)) or f"case {number + 1}", changes
 
 
-def _point(number: int, chosen: tuple[tuple[str, Changes], ...]) -> Point:
+def _point(number: int, chosen: tuple[tuple[str, Changes], ...]) -> DesignPoint:
     values: dict[str, object] = {}
     places: dict[str, KeyPath] = {}
     for _, changes in chosen:
         for key, (value, place) in changes.items():
             values[key], places[key] = value, place
-    return Point(number, next((name for name, _ in chosen if name), ""), values, places)
+    return DesignPoint(number, next((name for name, _ in chosen if name), ""), values, places)
 
 
 def latin_hypercube(cube: Hypercube) -> Iterator[dict[str, int | float]]:

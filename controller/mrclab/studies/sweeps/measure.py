@@ -34,7 +34,7 @@ Scalar = float | int | str | bool | None
 Row = Mapping[str, Scalar]
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How a run ended.
 
     `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
@@ -50,7 +50,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """A run, for the process that does it.
 
     `lab` and `content` are the documents of the lab and of the experiment or comparison (`kind`); `software` is the
@@ -66,12 +66,12 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RunAnswer:
     """What a run left. `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and
     `condition` of a comparison; `seconds`: how long it took; `log`: what was printed, and the traceback of an error,
     which is kept in a file of its own."""
 
-    status: Status
+    status: RunStatus
     failure: str
     rows: list[Row]
     seconds: float
@@ -80,9 +80,9 @@ class Answer:
     @property
     def good(self) -> bool:
         """Return whether it is as it should be."""
-        return self.status is Status.GOOD
+        return self.status is RunStatus.GOOD
 
-    def same(self, other: Answer) -> bool:
+    def same(self, other: RunAnswer) -> bool:
         """Return whether another time left the same."""
         return (self.status, self.failure, self.rows) == (other.status, other.failure, other.rows)
 
@@ -154,33 +154,33 @@ def lab_file(document: Tree) -> Iterator[str]:
         yield str(path)
 
 
-def perform(task: Task) -> Answer:
+def perform(task: RunTask) -> RunAnswer:
     """Do a run. Raises nothing except for a signal."""
     begin = time.monotonic()
     said = io.StringIO()
-    status, failure = Status.ERROR, ""
+    status, failure = RunStatus.ERROR, ""
     rows: list[Row] = []
     with _ALONE, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
             if wrong := environment_difference(task):
-                status, failure = Status.STRANGER, wrong
+                status, failure = RunStatus.STRANGER, wrong
             else:
                 rows, failure = (_experiment if task.kind == "experiment" else _comparison)(task)
-                status = Status.FAILED if failure else Status.GOOD
+                status = RunStatus.FAILED if failure else RunStatus.GOOD
         # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
         # the run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
             traceback.print_exc(file=said)
-    return Answer(status, failure, rows, time.monotonic() - begin, said.getvalue())
+    return RunAnswer(status, failure, rows, time.monotonic() - begin, said.getvalue())
 
 
 def run_in_worker(task: object) -> object:
     """Do a run in a worker of Dask; both ways plain data, which a worker of another version can read, too."""
-    return encode(perform(decode(Task, task, lenient=True)))
+    return encode(perform(decode(RunTask, task, lenient=True)))
 
 
-def environment_difference(task: Task) -> str:
+def environment_difference(task: RunTask) -> str:
     """Return how this environment differs from that of the task; empty if it does not."""
     if sources.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"
@@ -190,12 +190,12 @@ def environment_difference(task: Task) -> str:
     return ""
 
 
-def _lab(task: Task, clock: str) -> Tree:
+def _lab(task: RunTask, clock: str) -> Tree:
     """Return the lab of a task, with a name of its own on the real clock: a lab may be up under the file's name."""
     return {**task.lab, "name": f"sweep-{task.digest[:8]}"} if clock == "real" else task.lab
 
 
-def _experiment(task: Task) -> tuple[list[Row], str]:
+def _experiment(task: RunTask) -> tuple[list[Row], str]:
     experiment = Experiment.model_validate(task.content)
     with (
         lab_file(_lab(task, experiment.clock)) as path,
@@ -294,7 +294,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def _comparison(task: Task) -> tuple[list[Row], str]:
+def _comparison(task: RunTask) -> tuple[list[Row], str]:
     comparison = Comparison.model_validate(task.content)
     with lab_file(_lab(task, comparison.clock)) as path:
         comparison = comparison.model_copy(update={"lab": path})

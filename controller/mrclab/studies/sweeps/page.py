@@ -15,7 +15,7 @@ from mrclab.studies.cells import pages
 from mrclab.studies.sweeps import curves, differences, store
 from mrclab.studies.sweeps.curves import Chart
 from mrclab.studies.sweeps.differences import PairedDifference
-from mrclab.studies.sweeps.measure import Row, Status
+from mrclab.studies.sweeps.measure import Row, RunStatus
 from mrclab.studies.sweeps.plan import SweepPlan
 
 PAGE = "index.html"
@@ -60,14 +60,14 @@ def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifferenc
         STYLE,
         sweep=sweep,
         counts=f"{len(runs)} runs, {seeds}{repeated}",
-        bad=sum(row["status"] != Status.GOOD for row in runs.values()),
+        bad=sum(row["status"] != RunStatus.GOOD for row in runs.values()),
         missing=len(plan.runs) - len(runs),
         verb="run" if plan.base.kind == "experiment" else "compare",
         charts=[(chart, Markup(draw(number, chart, all_listed))) for number, chart in enumerate(made)],
         differences=found,
         heads=_heads(plan, made),
         all_listed=all_listed,
-        listed=_labelled(plan, rows if all_listed else [row for row in rows if row["status"] != Status.GOOD]),
+        listed=_labelled(plan, rows if all_listed else [row for row in rows if row["status"] != RunStatus.GOOD]),
         short=store.SHORT,
         software=plan.software,
     )

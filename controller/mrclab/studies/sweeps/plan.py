@@ -34,8 +34,8 @@ from mrclab.runs.experiment import (
     read,
 )
 from mrclab.studies.sweeps import design, measure
-from mrclab.studies.sweeps.design import Point, changed, key_path
-from mrclab.studies.sweeps.measure import Task
+from mrclab.studies.sweeps.design import DesignPoint, changed, key_path
+from mrclab.studies.sweeps.measure import RunTask
 from mrclab.studies.sweeps.spec import Source
 
 #: Of the plan's file.
@@ -47,7 +47,7 @@ class SweepRun:
     """One run: its place in the sweep, its point, and the digest of everything that its result depends on."""
 
     index: int
-    point: Point
+    point: DesignPoint
     seed: int
     repetition: int
     digest: str
@@ -124,10 +124,10 @@ class SweepPlan:
     runs: Sequence[SweepRun]
     software: str
 
-    def task(self, run: SweepRun) -> Task:
+    def task(self, run: SweepRun) -> RunTask:
         """Return a run, for the process that does it."""
         lab, content = self.documents(run)
-        return Task(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
+        return RunTask(run.digest, self.base.kind, lab, content, self.software, _files(lab, content))
 
     def documents(self, run: SweepRun) -> tuple[Tree, Tree]:
         """Return the documents of lab and of experiment or comparison of a run."""
@@ -201,7 +201,7 @@ def _once(source: Source, runs: Sequence[SweepRun]) -> None:
             raise source.problem(next(iter(run.point.places.values()), ()), text)
 
 
-def _real(source: Source, found: Sequence[Point]) -> bool:
+def _real(source: Source, found: Sequence[DesignPoint]) -> bool:
     """Return whether something runs on the real clock."""
     sweep = source.sweep
     kind = sweep.kind
@@ -282,7 +282,7 @@ def dumped(made: Model) -> Tree:
     return document
 
 
-def _check(source: Source, base: Base, found: Sequence[Point], progress: Callable[[str], None]) -> None:
+def _check(source: Source, base: Base, found: Sequence[DesignPoint], progress: Callable[[str], None]) -> None:
     for done, point in enumerate(found):
         if done % 50 == 0:
             progress(f"checking {done} of {len(found)} points")
@@ -293,7 +293,7 @@ def _check(source: Source, base: Base, found: Sequence[Point], progress: Callabl
             raise source.problem(place, f"{text}{where}")
 
 
-def _problems(source: Source, base: Base, point: Point) -> Iterator[tuple[KeyPath, str]]:
+def _problems(source: Source, base: Base, point: DesignPoint) -> Iterator[tuple[KeyPath, str]]:
     """Yield what is wrong with a point: the place in the sweep file that made it so, and a text."""
     fixed = source.sweep.set
     try:
@@ -354,7 +354,7 @@ def _split(key: str) -> tuple[str, KeyPath]:
     return root, key_path(rest)
 
 
-def _place(source: Source, base: Base, point: Point, root: str, path: KeyPath, text: str = "") -> KeyPath:
+def _place(source: Source, base: Base, point: DesignPoint, root: str, path: KeyPath, text: str = "") -> KeyPath:
     """Return where in the sweep file the value of a key comes from, or of one that the text names: from the point, from
     `set`, or from what is given as a whole."""
     places = {**{key: ("set", key) for key in source.sweep.set}, **point.places}

@@ -94,7 +94,7 @@ class Hypercube(Model):
     keys: Annotated[dict[str, Span], Field(min_length=1)]
 
 
-class Plot(Model):
+class PlotSpec(Model):
     """A chart of the report: the mean of measure `y` with its confidence interval over `x`, a curve for each value of
     the keys `by` (all other keys of the sweep if left out), of the rows that are as `where` says."""
 
@@ -128,7 +128,7 @@ class Sweep(Model):
     seeds: int | list[int] = 1
     repetitions: Annotated[int, Field(ge=1, le=10**9)] = 1
     may_fail: bool = False
-    plots: Annotated[list[Plot], Field(max_length=64)] = []
+    plots: Annotated[list[PlotSpec], Field(max_length=64)] = []
 
     @field_validator("experiment", "comparison", "lab", mode="before")
     @classmethod

@@ -19,10 +19,10 @@ from mrc_topo.base.document import Document, printable
 from mrc_topo.base.files import write_whole
 from mrclab.results.reading import FolderError, document_of, readable
 from mrclab.runs.experiment import ExperimentError, Tree, check_trusted
-from mrclab.studies.cells.store import RUNS, Store
-from mrclab.studies.cells.tables import Kind, csv_of, has_parquet, parquet_of
+from mrclab.studies.cells.store import RUNS, DocumentStore
+from mrclab.studies.cells.tables import ColumnType, csv_of, has_parquet, parquet_of
 from mrclab.studies.sweeps import measure, plan
-from mrclab.studies.sweeps.measure import Answer, Row, Scalar
+from mrclab.studies.sweeps.measure import Row, RunAnswer, Scalar
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
 from mrclab.studies.sweeps.spec import quantity, source_of
 
@@ -41,7 +41,7 @@ class SweepStore:
 
     def __init__(self, folder: pathlib.Path, made: SweepPlan) -> None:
         self.folder, self.plan = folder, made
-        self._runs = Store(folder, Answer)
+        self._runs = DocumentStore(folder, RunAnswer)
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,11 +86,11 @@ class SweepStore:
         for number in range(self._parts()):
             self._part(number)
 
-    def get(self, run: SweepRun) -> Answer | None:
+    def get(self, run: SweepRun) -> RunAnswer | None:
         """Return the answer of a run; None if it was not done, or its file cannot be read."""
         return self._runs.get(run.digest)
 
-    def put(self, run: SweepRun, answer: Answer) -> None:
+    def put(self, run: SweepRun, answer: RunAnswer) -> None:
         """Keep the answer of a run.
 
         Raises:
@@ -104,7 +104,7 @@ class SweepStore:
         self._runs.put(run.digest, replace(answer, log=None))
         self._part(run.index // PART)
 
-    def _log(self, run: SweepRun, answer: Answer) -> str:
+    def _log(self, run: SweepRun, answer: RunAnswer) -> str:
         lab, content = self.plan.documents(run)
         lines = [
             f"run {run.digest}: {answer.status}: {answer.failure}",
@@ -133,7 +133,7 @@ class SweepStore:
         found = [[row[head] for head in heads] for row in rows(self.plan, self.answers())]
         _write(self.folder / CSV, csv_of(heads, found).encode())
 
-    def answers(self) -> Iterator[tuple[SweepRun, Answer]]:
+    def answers(self) -> Iterator[tuple[SweepRun, RunAnswer]]:
         """Yield all runs that are there, in the order of the plan."""
         return answers(self.folder, self.plan)
 
@@ -171,9 +171,9 @@ def _read(path: pathlib.Path) -> Tree | None:
         return None
 
 
-def answers(folder: pathlib.Path, made: SweepPlan) -> Iterator[tuple[SweepRun, Answer]]:
+def answers(folder: pathlib.Path, made: SweepPlan) -> Iterator[tuple[SweepRun, RunAnswer]]:
     """See `SweepStore.answers`."""
-    kept = Store(folder, Answer)
+    kept = DocumentStore(folder, RunAnswer)
     for run in made.runs:
         if (answer := kept.get(run.digest)) is not None:
             yield run, answer
@@ -203,28 +203,28 @@ def command(run: SweepRun) -> str:
     return f"mrclab sweep repeat . {run.digest[:SHORT]}"
 
 
-def columns(made: SweepPlan) -> dict[str, Kind]:
+def columns(made: SweepPlan) -> dict[str, ColumnType]:
     """Return the columns of the dataset with their types."""
-    text, whole = Kind.TEXT, Kind.WHOLE
+    text, whole = ColumnType.TEXT, ColumnType.WHOLE
     heads = {"run": text, "index": whole, "point": whole, "case": text, "seed": whole, "repetition": whole}
     heads |= {key: _type([run.point.values.get(key) for run in made.runs]) for key in made.keys}
     if made.base.kind == "comparison":
         heads |= {"variant": text, "condition": text}
     heads |= {"status": text, "failure": text}
-    return {**heads, **dict.fromkeys(measure.METRICS[made.base.kind], Kind.NUMBER), "command": text}
+    return {**heads, **dict.fromkeys(measure.METRICS[made.base.kind], ColumnType.NUMBER), "command": text}
 
 
-def _type(values: Sequence[object]) -> Kind:
+def _type(values: Sequence[object]) -> ColumnType:
     given = [quantity(value) for value in values if value is not None]
     if given and all(isinstance(value, bool) for value in given):
-        return Kind.TRUTH
+        return ColumnType.TRUTH
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in given):
-        return Kind.TEXT
+        return ColumnType.TEXT
     whole = all(isinstance(value, int) and abs(value) < 2**63 for value in given)
-    return Kind.WHOLE if whole else Kind.NUMBER
+    return ColumnType.WHOLE if whole else ColumnType.NUMBER
 
 
-def rows(made: SweepPlan, answers: Iterable[tuple[SweepRun, Answer]]) -> Iterator[Row]:
+def rows(made: SweepPlan, answers: Iterable[tuple[SweepRun, RunAnswer]]) -> Iterator[Row]:
     """Yield the dataset's rows, with all columns; a run that could not be done has one, without numbers."""
     heads = columns(made)
     for run, answer in answers:
@@ -237,12 +237,12 @@ def rows(made: SweepPlan, answers: Iterable[tuple[SweepRun, Answer]]) -> Iterato
             yield about | {key: cell(value, heads[key]) for key, value in numbers.items() if key in heads}
 
 
-def cell(value: object, kind: Kind) -> Scalar:
+def cell(value: object, kind: ColumnType) -> Scalar:
     """Return a value of a point as it stands in a row; lists and mappings are JSON texts."""
-    if value is None or (isinstance(value, bool) and kind is Kind.TRUTH):
+    if value is None or (isinstance(value, bool) and kind is ColumnType.TRUTH):
         return value
-    if kind is Kind.TEXT:
+    if kind is ColumnType.TEXT:
         return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     number = quantity(value)
     assert isinstance(number, int | float)  # as the column's type says
-    return float(number) if kind is Kind.NUMBER else number
+    return float(number) if kind is ColumnType.NUMBER else number

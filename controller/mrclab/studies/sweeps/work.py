@@ -14,7 +14,7 @@ from mrc_topo.base import interruption
 from mrc_topo.base.errors import MrclabError
 from mrc_topo.base.plain import decode, encode
 from mrclab.studies.sweeps import measure
-from mrclab.studies.sweeps.measure import Answer, Status
+from mrclab.studies.sweeps.measure import RunAnswer, RunStatus
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
 from mrclab.studies.sweeps.store import SweepStore
 
@@ -22,7 +22,7 @@ from mrclab.studies.sweeps.store import SweepStore
 LEAST_AHEAD, AHEAD = 64, 4
 
 #: Does runs, in any order.
-Answers = Generator[tuple[SweepRun, Answer], None, None]
+Answers = Generator[tuple[SweepRun, RunAnswer], None, None]
 Executor = Callable[[SweepPlan, Sequence[SweepRun]], Answers]
 
 
@@ -31,7 +31,7 @@ class SweepCut(MrclabError):
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """The progress of a sweep.
 
     It has the runs that are done of all, those of them that are not good, and seconds that the others may take (None:
@@ -47,10 +47,10 @@ class Progress:
 def carry_out(
     store: SweepStore,
     executor: Executor,
-    progress: Callable[[Progress], None] = lambda each: None,
+    progress: Callable[[SweepProgress], None] = lambda each: None,
     *,
     again: bool = False,
-) -> list[tuple[SweepRun, Answer]]:
+) -> list[tuple[SweepRun, RunAnswer]]:
     """Do the runs of the store's plan that it does not have; return those that are not good, of all.
 
     Args:
@@ -65,10 +65,10 @@ def carry_out(
     total = len(store.plan.runs)
     done = before = total - len(waiting)
     begin = time.monotonic()
-    progress(Progress(done, total, len(bad), None if waiting else 0.0))
+    progress(SweepProgress(done, total, len(bad), None if waiting else 0.0))
     with contextlib.closing(executor(store.plan, waiting)) as answers:
         for run, answer in answers:
-            if answer.status is Status.STRANGER:
+            if answer.status is RunStatus.STRANGER:
                 kept = f"{done} of {total} runs are kept, the same command goes on"
                 raise SweepCut(f"a worker cannot take part: {answer.failure}; {kept}")
             store.put(run, answer)
@@ -76,18 +76,18 @@ def carry_out(
             if not answer.good:
                 bad[run.index] = (run, replace(answer, log=None))
             left = (time.monotonic() - begin) / (done - before) * (total - done)
-            progress(Progress(done, total, len(bad), left))
+            progress(SweepProgress(done, total, len(bad), left))
     store.finish()
     return [bad[index] for index in sorted(bad)]
 
 
-def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, Answer]]]:
+def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, RunAnswer]]]:
     """Return the runs that are to be done, and by their place those that are done and not good. What its workers died
     of is done again in any case: most often another process killed them."""
     waiting, bad = [], {}
     for run in store.plan.runs:
         answer = store.get(run)
-        if answer is None or answer.status is Status.DIED or (again and not answer.good):
+        if answer is None or answer.status is RunStatus.DIED or (again and not answer.good):
             waiting.append(run)
         elif not answer.good:
             bad[run.index] = (run, answer)
@@ -130,9 +130,9 @@ def on_dask(client: Any) -> Executor:
             for future in _completed(futures):
                 run = at.pop(future.key)
                 try:
-                    answer = decode(Answer, future.result(), lenient=True)
+                    answer = decode(RunAnswer, future.result(), lenient=True)
                 except KilledWorker as error:
-                    answer = Answer(Status.DIED, "each worker died that took it", [], 0.0, str(error))
+                    answer = RunAnswer(RunStatus.DIED, "each worker died that took it", [], 0.0, str(error))
                 except BaseException as error:
                     if not _lost(client, error):
                         raise

@@ -12,7 +12,7 @@ import typer.testing
 from mrc_fluid import cases, kernels, limits
 from mrc_fluid.calibration import calibrate, large, produce
 from mrc_fluid.calibration.calibrate import ComparedValue
-from mrc_fluid.cases import Case
+from mrc_fluid.cases import FailureCase
 from mrc_fluid.caveat import NICS, caveat, measured
 from mrc_fluid.cli_scale import _accuracy
 from mrc_fluid.clusterfile import Loaded, parse_cluster
@@ -69,23 +69,23 @@ def test_the_figures_of_limits_are_said_to_be_of_other_cases() -> None:
 @pytest.mark.parametrize(
     ("failure", "wanted"),
     [
-        ("", [Case.WHOLE]),
-        ("fail: p0-t1.3", [Case.DEAD_T1]),
-        ("fail: t1s, count: 3", [Case.DEAD_T1]),
-        ("fail: p0-t0.0--p0-t1.1", [Case.CUT_LINK]),
-        ("fail: p0-t0.0--p0-t1.1, loss: 0.1", [Case.GREY_LINK]),
-        ("fail: p0, rate: 0.1", [Case.SLOW_PLANE]),
-        ("fail: p0-t1.3, rate: 0.1", [Case.SLOW_OTHER]),
-        ("fail: p0-t1.3, rate: 0.1, loss: 0.1", [Case.GREY_OTHER, Case.SLOW_OTHER]),
-        ("fail: p0", [Case.DEAD_PLANE]),
-        ("fail: p0, loss: 0.1", [Case.GREY_OTHER]),
-        ("fail: 'h1:2'", [Case.DEAD_PORT]),
-        ("fail: p0-t0.1, lanes: 4", [Case.TRANSCEIVER]),
-        ("fail: p0-t0.1", [Case.DEAD_T0]),
-        ("fail: p0-t1.3}, {fail: 'h1:2'", [Case.DEAD_T1, Case.DEAD_PORT]),
+        ("", [FailureCase.WHOLE]),
+        ("fail: p0-t1.3", [FailureCase.DEAD_T1]),
+        ("fail: t1s, count: 3", [FailureCase.DEAD_T1]),
+        ("fail: p0-t0.0--p0-t1.1", [FailureCase.CUT_LINK]),
+        ("fail: p0-t0.0--p0-t1.1, loss: 0.1", [FailureCase.GREY_LINK]),
+        ("fail: p0, rate: 0.1", [FailureCase.SLOW_PLANE]),
+        ("fail: p0-t1.3, rate: 0.1", [FailureCase.SLOW_OTHER]),
+        ("fail: p0-t1.3, rate: 0.1, loss: 0.1", [FailureCase.GREY_OTHER, FailureCase.SLOW_OTHER]),
+        ("fail: p0", [FailureCase.DEAD_PLANE]),
+        ("fail: p0, loss: 0.1", [FailureCase.GREY_OTHER]),
+        ("fail: 'h1:2'", [FailureCase.DEAD_PORT]),
+        ("fail: p0-t0.1, lanes: 4", [FailureCase.TRANSCEIVER]),
+        ("fail: p0-t0.1", [FailureCase.DEAD_T0]),
+        ("fail: p0-t1.3}, {fail: 'h1:2'", [FailureCase.DEAD_T1, FailureCase.DEAD_PORT]),
     ],
 )
-def test_the_cases_of_a_run_are_those_of_its_failures(failure: str, wanted: list[Case]) -> None:
+def test_the_cases_of_a_run_are_those_of_its_failures(failure: str, wanted: list[FailureCase]) -> None:
     assert cases.cases_of(failing(failure)) == wanted
 
 
@@ -138,12 +138,12 @@ def _cell(values: list[float], unit: int, digits: int) -> str:
 
 def test_cases_name_scenarios_that_there_are() -> None:
     streams = {row["scenario"] for row in (measured() or {})["rows"]}
-    assert {name for case in Case for name in case.value.streams} <= streams
+    assert {name for case in FailureCase for name in case.value.streams} <= streams
     assert streams == {each.name for each in calibrate.SCENARIOS}
     assert {2 * each.per_t0 for each in calibrate.SCENARIOS} == {NICS}
     titles = {each.title for each in large.scenarios(128)}
     assert titles == {case for each in cases.comparisons() for case in each.goodput}
-    assert titles <= {case.value.title for case in Case}
+    assert titles <= {case.value.title for case in FailureCase}
 
 
 def test_a_comparison_is_written_as_it_is_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

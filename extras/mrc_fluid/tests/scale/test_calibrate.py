@@ -12,7 +12,7 @@ import typer.testing
 
 from mrc_fluid import caveat, kernels, queueing
 from mrc_fluid.calibration import calibrate, large, produce
-from mrc_fluid.calibration.calibrate import CalibrationResult, ComparedValue, Scenario
+from mrc_fluid.calibration.calibrate import CalibrationResult, CalibrationScenario, ComparedValue
 from mrc_fluid.calibration.startup import StartupSampler
 from mrc_fluid.validation.scenario import Quantity
 from mrc_topo.base.errors import UsageError
@@ -28,7 +28,7 @@ runner = typer.testing.CliRunner()
 class Packets:
     """A run of packets, and the model beside it as often as one likes."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: CalibrationScenario) -> None:
         run = calibrate.cell(scenario, 1)
         self.scenario, self.beginning = scenario, StartupSampler()
         self.topology = measure.prepare(run)

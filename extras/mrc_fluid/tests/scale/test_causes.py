@@ -17,7 +17,7 @@ from mrc_fluid.calibration.produce import ScaleError
 from mrc_fluid.causes import cause
 from mrc_fluid.clusterfile import parse_cluster
 from mrc_fluid.schema import Cluster, YearSpec
-from mrc_fluid.year import Outcome
+from mrc_fluid.year import YearOutcome
 from mrclab.cli.app import app
 
 CLUSTER = """
@@ -35,7 +35,7 @@ QUIET: dict[str, dict[str, float]] = {
 runner = typer.testing.CliRunner()
 
 
-def mrc(at_once: float) -> tuple[Outcome, Cluster, YearSpec]:
+def mrc(at_once: float) -> tuple[YearOutcome, Cluster, YearSpec]:
     """Return ten years of MRC in which this many of the 2048 NIC ports are away at a time on average, a day each."""
     spec = YearSpec.model_validate({**QUIET, "days": 3650, "ports": {"per_year": at_once * 365 / 2048, "hours": 24}})
     loaded = parse_cluster(CLUSTER)
@@ -74,7 +74,7 @@ def test_other_causes_have_sentences_of_their_own() -> None:
     loaded, spec = parse_cluster(CLUSTER), YearSpec(restart_minutes=10, checkpoint_minutes=30)
 
     def of(slower: float, stalled: float, restarts: float) -> str:
-        return cause(Outcome("x", 9, 9, slower, stalled, restarts, 720.0, "t1s", 1.0, 30.0), loaded.cluster, spec)
+        return cause(YearOutcome("x", 9, 9, slower, stalled, restarts, 720.0, "t1s", 1.0, 30.0), loaded.cluster, spec)
 
     assert of(1, 2, 8.3).startswith("8.3 h are interruptions: each takes 25 min")
     assert of(1, 2.5, 0).startswith("2.5 h it stands still, 1 s for each change of paths")

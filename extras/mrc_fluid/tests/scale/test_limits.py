@@ -8,7 +8,7 @@ import pytest
 
 from mrc_fluid import limits
 from mrc_fluid.clusterfile import parse_cluster
-from mrc_fluid.limits import Limits
+from mrc_fluid.limits import ModelLimits
 
 ROOT = pathlib.Path(__file__).parents[4]
 CLUSTER = "name: c\nradix: 16\nplanes: 4\nnics: 64\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"
@@ -20,8 +20,8 @@ def failing(text: str) -> tuple[str, str]:
     return ("jobs:", f"failures: [{{{text}}}]\njobs:")
 
 
-@pytest.mark.parametrize("limit", Limits)
-def test_each_figure_is_on_the_page(limit: Limits) -> None:
+@pytest.mark.parametrize("limit", ModelLimits)
+def test_each_figure_is_on_the_page(limit: ModelLimits) -> None:
     page = " ".join((ROOT / limits.PAGE).read_text(encoding="utf-8").split())
     assert [each for each in limit.value.source if each not in page] == []
 
@@ -32,17 +32,17 @@ def test_each_figure_is_on_the_page(limit: Limits) -> None:
         ([], []),
         ([SHORT], []),
         ([failing("fail: t1s")], []),
-        ([SHORT, failing("fail: t1s")], [Limits.SHORT_FLOWS]),
-        ([SHORT, failing("fail: p0-t1.0, loss: 0.2")], [Limits.GREY_SHORT]),
+        ([SHORT, failing("fail: t1s")], [ModelLimits.SHORT_FLOWS]),
+        ([SHORT, failing("fail: p0-t1.0, loss: 0.2")], [ModelLimits.GREY_SHORT]),
         ([failing("fail: p0-t1.0, loss: 0.5")], []),
-        ([failing("fail: 'h1:0', loss: 0.5")], [Limits.GREY_HEAVY]),
+        ([failing("fail: 'h1:0', loss: 0.5")], [ModelLimits.GREY_HEAVY]),
         ([failing("fail: p0, rate: 0.1")], []),
-        ([TWO, failing("fail: p0, rate: 0.1")], [Limits.TWO_PLANES]),
-        ([TWO, failing("fail: p0-t1.0, rate: 0.1")], [Limits.SLOW_T1]),
-        ([("radix: 16", "radix: 16\ntiers: 3")], [Limits.THREE_TIERS]),
+        ([TWO, failing("fail: p0, rate: 0.1")], [ModelLimits.TWO_PLANES]),
+        ([TWO, failing("fail: p0-t1.0, rate: 0.1")], [ModelLimits.SLOW_T1]),
+        ([("radix: 16", "radix: 16\ntiers: 3")], [ModelLimits.THREE_TIERS]),
     ],
 )
-def test_a_run_names_the_limits_that_it_comes_near(changes: list[tuple[str, str]], wanted: list[Limits]) -> None:
+def test_a_run_names_the_limits_that_it_comes_near(changes: list[tuple[str, str]], wanted: list[ModelLimits]) -> None:
     text = CLUSTER
     for old, new in changes:
         assert old in text

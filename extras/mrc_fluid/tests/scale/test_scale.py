@@ -24,7 +24,7 @@ from mrc_fluid.fabric import DEAD, Fabric
 from mrc_fluid.jobs import Flows, flows
 from mrc_fluid.run import ClusterResult, ClusterRun
 from mrc_fluid.schema import YearSpec
-from mrc_fluid.year import Outcome
+from mrc_fluid.year import YearOutcome
 from mrc_topo import addressing, ev
 from mrc_topo.extras import install
 from mrc_topo.modes import ecmp_salt
@@ -233,7 +233,7 @@ def test_a_year_costs_roce_more_and_more_failures_cost_more(made: Any) -> None:
 
 def test_the_best_interval_between_checkpoints_is_near_dalys() -> None:
     year = YearSpec(checkpoint_write_minutes=1, restart_minutes=10)
-    outcome = Outcome("x", 0, 240, 0.0, 0.0, 0.0, 24 * 100)  # an interruption every 600 minutes
+    outcome = YearOutcome("x", 0, 240, 0.0, 0.0, 0.0, 24 * 100)  # an interruption every 600 minutes
     best = daly_minutes(1, 600)
     assert best == pytest.approx(math.sqrt(1200))
     shares = {minutes: effective_share(outcome, year, minutes) for minutes in np.linspace(5, 200, 400)}
@@ -241,7 +241,7 @@ def test_the_best_interval_between_checkpoints_is_near_dalys() -> None:
 
 
 def test_a_job_without_failures_loses_only_its_checkpoints() -> None:
-    outcome = Outcome("x", 0, 0, 0.0, 0.0, 0.0, 100.0)
+    outcome = YearOutcome("x", 0, 0, 0.0, 0.0, 0.0, 100.0)
     assert effective_share(outcome, YearSpec(checkpoint_write_minutes=2), 18) == 0.9
 
 

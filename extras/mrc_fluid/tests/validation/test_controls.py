@@ -10,7 +10,7 @@ import pytest
 from mrc_fluid import kernels
 from mrc_fluid.validation import controls, fluid, packets
 from mrc_fluid.validation.causes import CAUSES
-from mrc_fluid.validation.controls import Control, ControlledDifference
+from mrc_fluid.validation.controls import ControlledDifference, ControlScenario
 from mrc_fluid.validation.differences import Difference
 from mrc_fluid.validation.htsim import Htsim
 from mrc_fluid.validation.packets import Algorithm
@@ -88,7 +88,7 @@ def test_htsim_drops_where_packets_drop(tmp_path: pathlib.Path) -> None:
     ],
 )  # fmt: skip
 def test_a_difference_must_vanish_unless_it_must_stay(cause: str, off: float, stays: bool, expected: bool) -> None:
-    control = Control("x", "on-off", by_name()["on-off"], {}, stays=stays)
+    control = ControlScenario("x", "on-off", by_name()["on-off"], {}, stays=stays)
     found = Difference("on-off", Backend.FLUID, Quantity.P50, 1.0, 1.0 + off, off, 0.05, cause)
     assert ControlledDifference(control, found).as_expected is expected
 

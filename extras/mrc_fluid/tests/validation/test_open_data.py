@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from mrc_fluid.validation import check, plots, readme, report, summary, variants
-from mrc_fluid.validation.check import Basis
+from mrc_fluid.validation.check import ComparisonBasis
 from mrc_fluid.validation.differences import values
-from mrc_fluid.validation.outcome import Outcome, of_flows
+from mrc_fluid.validation.outcome import ScenarioOutcome, of_flows
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import OF_PACKETS, Backend, Quantity
 from mrc_fluid.validation.scenarios import SCENARIOS, by_name
@@ -29,13 +29,13 @@ POLICIES = shipped("experiments") / "sweeps" / "policies"
 SEEDS = (1, 2)
 
 
-def outcome(name: str, backend: Backend, seed: int) -> Outcome:
+def outcome(name: str, backend: Backend, seed: int) -> ScenarioOutcome:
     """Return an outcome with times drawn at random."""
     flows = by_name()[name].flows(seed)
     rng = random.Random(f"{name}/{backend.value}/{seed}")
     times = [rng.uniform(100.0, 200.0) for _ in flows]
     shares = {} if backend is Backend.FLUID else {quantity: rng.uniform(0.0, 50.0) for quantity in OF_PACKETS}
-    return Outcome(name, backend, seed, of_flows(flows, times) | shares, times, {})
+    return ScenarioOutcome(name, backend, seed, of_flows(flows, times) | shares, times, {})
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +138,13 @@ def test_a_folder_without_a_usable_summary_is_refused(text: str | None, said: st
 
 def test_the_same_sources_must_give_equal_values(suite_result: SuiteResult) -> None:
     theirs = summary.summary(suite_result, "x")
-    assert check.basis(theirs, theirs.software.sources) is Basis.RUNS
-    assert check.basis(theirs, "other") is Basis.MEANS
+    assert check.basis(theirs, theirs.software.sources) is ComparisonBasis.RUNS
+    assert check.basis(theirs, "other") is ComparisonBasis.MEANS
     first = suite_result.outcomes[0]
-    assert all(each.agrees for each in check.compare(theirs, [first], Basis.RUNS))
+    assert all(each.agrees for each in check.compare(theirs, [first], ComparisonBasis.RUNS))
     goodput = first.values[Quantity.GOODPUT]
     changed = dataclasses.replace(first, values=first.values | {Quantity.GOODPUT: goodput * 1.00001})
-    bad = [each for each in check.compare(theirs, [changed], Basis.RUNS) if not each.agrees]
+    bad = [each for each in check.compare(theirs, [changed], ComparisonBasis.RUNS) if not each.agrees]
     assert [(each.quantity, each.seed) for each in bad] == [(Quantity.GOODPUT, 1)]
 
 
@@ -153,7 +153,7 @@ def test_other_sources_may_move_a_mean_by_the_bound(factor: float, agrees: bool,
     theirs = summary.summary(suite_result, "x")
     first = suite_result.outcomes[0]
     changed = dataclasses.replace(first, values={Quantity.P99: first.values[Quantity.P99] * factor})
-    (found,) = check.compare(theirs, [changed], Basis.MEANS)
+    (found,) = check.compare(theirs, [changed], ComparisonBasis.MEANS)
     assert (found.seed, found.agrees) == (None, agrees)
 
 

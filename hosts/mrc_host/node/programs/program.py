@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar, cast
 from mrc_host.node.profiles import DEFAULT
 from mrc_host.node.programs.objects import Hint, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
-from mrc_host.node.programs.queues import Channel, Queue
+from mrc_host.node.programs.queues import NotifyChannel, Queue
 from mrc_host.node.programs.regions import ProgramMemory
 from mrc_host.node.programs.shared import Resources
 from mrc_host.node.programs.wires import Wires
@@ -80,7 +80,7 @@ class Program(Generic[P]):
         self.memory: ProgramMemory[P] = ProgramMemory(wires, limits, resources, domains)
         self.regions = self.memory.regions
         self.domains = self.memory.domains
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, NotifyChannel] = {}
         self.queues: dict[int, Queue] = {}
         self.pairs: dict[int, QueuePairOf[P]] = {}
         self.hints: dict[int, Hint] = {}
@@ -112,7 +112,7 @@ class Program(Generic[P]):
         add(requests.DestroySrq, self._destroy_srq)
         add(requests.ModifyQp, self._modify_qp)
         add(requests.QueryQp, self._query_qp)
-        add(requests.QueryEvs, self._query_evs)
+        add(requests.QueryPairEvs, self._query_evs)
         add(requests.GetQpDocument, self._document)
         add(requests.CreateHint, self._create_hint)
         add(requests.ModifyHint, self._modify_hint)
@@ -188,7 +188,7 @@ class Program(Generic[P]):
             bell = self.resources.bell()
         except OSError as error:
             raise RefusedError(error.errno or errno.EMFILE, f"a completion channel: {error.strerror}") from error
-        channel = Channel(self._number(), bell)
+        channel = NotifyChannel(self._number(), bell)
         self.channels[channel.number] = channel
         return requests.ChannelNumber(channel.number), [bell.fd]
 
@@ -356,7 +356,7 @@ class Program(Generic[P]):
         )
         return answer, []
 
-    def _query_evs(self, request: requests.QueryEvs, now: int) -> Answer:
+    def _query_evs(self, request: requests.QueryPairEvs, now: int) -> Answer:
         """Return a part of the EVs at a time: a message on the socket is not large."""
         pair = self.pair(request.qp)
         rows = pair.of.evs(pair.qp)

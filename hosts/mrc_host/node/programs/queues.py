@@ -16,7 +16,7 @@ _SOLICITED: Final = int(WcFlags.SOLICITED)
 
 
 @dataclass(eq=False)
-class Channel:
+class NotifyChannel:
     """Where completion queues notify of completions. `due`: notifications for which its bell has not been rung yet."""
 
     number: int
@@ -37,7 +37,7 @@ class Queue:
         "watching",
     )  # fmt: skip
 
-    def __init__(self, inner: CompletionQueue, memory: Memory, capacity: int, channel: Channel | None) -> None:
+    def __init__(self, inner: CompletionQueue, memory: Memory, capacity: int, channel: NotifyChannel | None) -> None:
         self.inner = inner
         self.number = inner.number
         self.memory = memory

@@ -13,7 +13,7 @@ from mrc_host.node.programs.program import Program
 from mrc_host.node.quota import MAX_MESSAGE_BYTES
 from mrc_host.proto.events import QpError, QpState
 from mrc_host.proto.memory import Gather, MemoryRegion, Piece
-from mrc_host.proto.receive import Element, Receive, Scatter
+from mrc_host.proto.receive import Element, PostedReceive, Scatter
 from mrc_host.proto.roce.work import ATOMIC_BYTES
 from mrc_host.proto.transport import Buffer, Pair
 from mrc_host.verbs.layout import (
@@ -230,7 +230,7 @@ def _shared_receive(program: Program[P], number: int, wr_id: int, count: int, at
         raise RingCorrupt(f"{count} elements of a receive of shared receive queue {number}; at most {queue.max_sge}")
     if len(queue.inner.receives) >= queue.max_wr:
         raise RingCorrupt(f"more than {queue.max_wr} receives in shared receive queue {number}")
-    queue.inner.receives.append(Receive(wr_id, _read_elements(program, count, at)))
+    queue.inner.receives.append(PostedReceive(wr_id, _read_elements(program, count, at)))
 
 
 def _refuse(

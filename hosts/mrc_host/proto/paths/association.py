@@ -7,9 +7,9 @@ from typing import Protocol
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import EvConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import ErrorReason
-from mrc_host.proto.negotiation import QpAttributes
+from mrc_host.proto.negotiation import NegotiatedAttributes
 from mrc_host.proto.paths.ev import EvSet
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.route import Route
@@ -39,7 +39,13 @@ class Association:
     qpcc: Qpcc
 
     def __init__(
-        self, number: int, context: Context, attributes: QpAttributes, evs: EvSet, ev_config: EvConfig, fail: Fail
+        self,
+        number: int,
+        context: EndpointContext,
+        attributes: NegotiatedAttributes,
+        evs: EvSet,
+        ev_config: EvConfig,
+        fail: Fail,
     ) -> None:
         self.number = number
         self.remote_number = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import PortChanged, ProbeResult
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev_profile import EvUniverse
@@ -37,7 +37,7 @@ class NodeOperations(Timed):
 
     __slots__ = ("_context", "_next_token", "_nonces", "_peers", "pending")
 
-    def __init__(self, context: Context, peers: Mapping[bytes, Peer]) -> None:
+    def __init__(self, context: EndpointContext, peers: Mapping[bytes, Peer]) -> None:
         """Create it for `peers`: those that exist, by source and destination address of what they send."""
         self._context = context
         self._peers = peers

@@ -13,7 +13,7 @@ from typing import Final
 
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
 from mrc_host.proto.paths.route import ReverseProber, Route
@@ -49,7 +49,9 @@ class Peer(Timed):
         "status_interval",
     )
 
-    def __init__(self, context: Context, address: bytes, peers: dict[bytes, Peer], prober: ReverseProber) -> None:
+    def __init__(
+        self, context: EndpointContext, address: bytes, peers: dict[bytes, Peer], prober: ReverseProber
+    ) -> None:
         """Create a peer. `peers`: those that exist, by source and destination address of what they send. `prober`: see
         `Route`.
         """

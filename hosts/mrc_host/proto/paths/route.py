@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from mrc_host.proto.config import EvMode, Srv6Path
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
@@ -22,7 +22,7 @@ _PATH_SHIFT: Final = 16  # fabrics route by the upper half of an EV, in the flow
 class Destination(Protocol):
     """Where routes lead: a peer."""
 
-    context: Context
+    context: EndpointContext
     addresses: bytes  # ours and its, 16 + 16 bytes
 
     @property

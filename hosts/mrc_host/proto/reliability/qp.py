@@ -11,10 +11,10 @@ from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import EvConfig, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.qpcc import Qpcc
-from mrc_host.proto.context import Context
+from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.negotiation import QpAttributes
+from mrc_host.proto.negotiation import NegotiatedAttributes
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import STATES, EvInput, EvSet
 from mrc_host.proto.paths.ev_profile import EvUniverse
@@ -75,7 +75,7 @@ class QueuePair(Timed):
     def __init__(
         self,
         number: int,
-        context: Context,
+        context: EndpointContext,
         universe: EvUniverse,
         send_cq: CompletionQueue,
         recv_cq: CompletionQueue,
@@ -96,7 +96,7 @@ class QueuePair(Timed):
         self.farewells = 0  # how often the peer has been notified that our user is gone
         self._gone: Callable[[QueuePair, int], None] | None = None  # to be called after the last farewell
         self.reliability = reliability
-        attributes = QpAttributes(reliability, context.config.wire.mtu)
+        attributes = NegotiatedAttributes(reliability, context.config.wire.mtu)
         evs: EvSet = (context.config.policies.ev or EvSet)(universe, context.rng, self._on_ev)
         self.association = Association(number, context, attributes, evs, ev_config, self.fail)
         self.requestor = Requestor(self.association, send_cq)
@@ -133,7 +133,7 @@ class QueuePair(Timed):
         return self.association.ev_config
 
     @property
-    def attributes(self) -> QpAttributes:
+    def attributes(self) -> NegotiatedAttributes:
         """What was negotiated, or is offered."""
         return self.association.attributes
 
@@ -237,7 +237,7 @@ class QueuePair(Timed):
         self.leave_peer()
         # Delayed packets of this connection must not fit the next one, and its negotiated attributes are void.
         self.sq_psn = self.context.rng.getrandbits(24)
-        self.association.attributes = QpAttributes(self.reliability, self.context.config.wire.mtu)
+        self.association.attributes = NegotiatedAttributes(self.reliability, self.context.config.wire.mtu)
         self.told_status = None
         self.remote_instance = None
         self.requestor.start(self.sq_psn)

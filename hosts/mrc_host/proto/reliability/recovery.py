@@ -50,7 +50,7 @@ _NO_BUDGET: Final = 1 << 30
 _AFRESH: Final = -1  # the next transmission begins a new local ACK timeout
 
 
-class Probe(Protocol):
+class SendProbe(Protocol):
     """Sends a reliability probe on an EV (`probing.Prober.send`)."""
 
     def __call__(self, ev: int, now: int, revival: bool) -> None: ...
@@ -79,7 +79,7 @@ class Recovery(Timed):
         *,
         has_data: Callable[[], bool],
         wake: Callable[[], None],
-        probe: Probe,
+        probe: SendProbe,
         repeat_last: Callable[[int, int, int], None],
     ) -> None:
         """Create the recovery of a requestor.
@@ -359,7 +359,7 @@ class Recovery(Timed):
         only its timeout repeats would cause a probe in each RTT until then. It is never longer than a packet that was
         sent as often would wait for its answer. When only the transport ACK is missing, the unanswered questions are
         its retries and the others are not, so that a silent network ends the queue pair in the time in which the
-        retries of a packet would (`QpAttributes.patience_ns`).
+        retries of a packet would (`NegotiatedAttributes.patience_ns`).
         """
         cc = self.association.qpcc.cc
         rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, cc.srtt_ns, cc.base_rtt_ns)

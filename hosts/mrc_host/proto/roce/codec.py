@@ -22,7 +22,7 @@ from mrc_host.proto.wire.compiled import (
     PAD_BITS,
     SE_BITS,
     TVER,
-    Decoder,
+    DecoderText,
     decoder,
     encoder,
 )  # fmt: skip
@@ -178,7 +178,7 @@ _KINDS: Final[dict[int, type[RoceMessage]]] = {
     ACKNOWLEDGE: RoceAck,
     CNP: Cnp,
 }
-_DECODERS: Final[dict[int, Decoder[RoceMessage]]] = {
+_DECODERS: Final[dict[int, DecoderText[RoceMessage]]] = {
     opcode: decoder(layout, _KINDS.get(opcode, RoceData)) for opcode, layout in ROCE_LAYOUTS.items()
 }
 

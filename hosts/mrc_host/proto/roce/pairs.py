@@ -17,7 +17,7 @@ from mrc_host.proto.events import ErrorReason, LastReceiveTaken, QpError, QpStat
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.memory import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE
 from mrc_host.proto.qp_document import RoceQpDocument
-from mrc_host.proto.receive import Element, Receive, Scatter, SharedReceives
+from mrc_host.proto.receive import Element, PostedReceive, Scatter, SharedReceives
 from mrc_host.proto.roce.codec import RoceCodec
 from mrc_host.proto.roce.config import MAX_RD_ATOMIC, RoceConfig
 from mrc_host.proto.roce.qp import NAK_STATUS, RoceQueuePair
@@ -421,7 +421,7 @@ class RocePairsEndpoint(CommonEndpoint):
         if qp.state is QpState.ERROR:
             self._flush_receive(qp, wr_id)
         else:
-            qp.receives.append(Receive(wr_id, tuple(elements)))
+            qp.receives.append(PostedReceive(wr_id, tuple(elements)))
 
     def _flush_receive(self, qp: RoceQueuePair, wr_id: int) -> None:
         self._complete(qp.recv_cq, Completion(wr_id, qp.number, CompletionKind.RECV_IMM, FLUSHED, 0, None))
@@ -434,7 +434,7 @@ class RocePairsEndpoint(CommonEndpoint):
 
     def post_shared(self, srq: SharedReceives, wr_id: int, elements: Sequence[Element]) -> None:
         """Post a receive for any of the queue pairs that share the queue."""
-        srq.receives.append(Receive(wr_id, tuple(elements)))
+        srq.receives.append(PostedReceive(wr_id, tuple(elements)))
 
     def _taken_from(self, srq: SharedReceives) -> None:
         """Report that receives run out, once."""

@@ -24,7 +24,7 @@ from mrc_host.proto.memory import MemoryFault, MemoryTable
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.roce import codec as wire
 from mrc_host.proto.roce.codec import OVERHEAD_BYTES, AtomicAck, ReadResponse, RoceAck, RoceCodec
-from mrc_host.proto.roce.responder import SYNDROME_RNR, ReadJob, Responder
+from mrc_host.proto.roce.responder import SYNDROME_RNR, ReadJob, RoceResponder
 from mrc_host.proto.roce.rnr import rnr_delay_ns
 from mrc_host.proto.roce.work import RoceRequest, RoceWork
 from mrc_host.proto.timers import TimerKind
@@ -58,7 +58,7 @@ class LocalFault(Exception):
         self.request = request
 
 
-class RoceQueuePair(Responder):
+class RoceQueuePair(RoceResponder):
     """State of both directions. The endpoint does what needs other parts: completions, timers, sending control."""
 
     __slots__ = (

@@ -19,7 +19,7 @@ from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueu
 from mrc_host.proto.congestion.dcqcn import Dcqcn
 from mrc_host.proto.events import ErrorReason, QpState
 from mrc_host.proto.memory import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, MemoryFault, MemoryRegion, MemoryTable
-from mrc_host.proto.receive import Receive, Scatter, SharedReceives, resolve
+from mrc_host.proto.receive import PostedReceive, Scatter, SharedReceives, resolve
 from mrc_host.proto.roce import codec as wire
 from mrc_host.proto.roce.codec import AtomicRequest, ReadRequest, RoceCodec, RoceData, RoceRequest
 from mrc_host.proto.timers import Timed
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
     original: int | None = None
 
 
-class Responder(Timed):
+class RoceResponder(Timed):
     """State of one direction, and what both directions share. `RoceQueuePair` adds the requestor."""
 
     __slots__ = (
@@ -161,9 +161,9 @@ class Responder(Timed):
         self.target_offset = 0  # of a SEND: bytes that have arrived
         self.target_left = 0  # bytes that a WRITE still lacks
         self.target_length = 0
-        self.receive: Receive | None = None  # of the SEND that is arriving
+        self.receive: PostedReceive | None = None  # of the SEND that is arriving
         self.scatter: Scatter | None = None  # its memory
-        self.receives: deque[Receive] = deque()
+        self.receives: deque[PostedReceive] = deque()
         self.responses: deque[ReadJob | Answer] = deque()  # the first one is a READ response
         self.replays: dict[int, int] = {}  # of the latest atomics by PSN: the numbers before them
         self.doomed: ErrorReason | None = None  # why it ends once the answers that wait have been sent
@@ -201,11 +201,16 @@ class Responder(Timed):
         offset = region.offset_of(va, size)
         return None if offset < 0 else (region, offset)
 
-    def _waiting(self) -> deque[Receive]:
+    def _waiting(self) -> deque[PostedReceive]:
         return self.receives if self.srq is None else self.srq.receives
 
     def _received(
-        self, receive: Receive, kind: CompletionKind, length: int, data: RoceData, status: CompletionStatus = _SUCCESS
+        self,
+        receive: PostedReceive,
+        kind: CompletionKind,
+        length: int,
+        data: RoceData,
+        status: CompletionStatus = _SUCCESS,
     ) -> Completion:
         immediate = data.immediate if data.opcode in _IMMEDIATES else None
         return Completion(receive.wr_id, self.number, kind, status, length, immediate, data.solicited)
@@ -415,7 +420,7 @@ class Responder(Timed):
             self.responses.popleft()
         return packet
 
-    def flush_receives(self) -> list[Receive]:
+    def flush_receives(self) -> list[PostedReceive]:
         """Forget and return the receives of this queue pair; those of a shared queue stay there."""
         flushed = [] if self.receive is None else [self.receive]
         flushed.extend(self.receives)

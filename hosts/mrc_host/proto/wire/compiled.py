@@ -238,7 +238,7 @@ def encodes(*opcodes: int, **given: str) -> Callable[[F], F]:
     return declare
 
 
-class Decoder(NamedTuple, Generic[M]):
+class DecoderText(NamedTuple, Generic[M]):
     """The decoder of the part after the head, for one opcode.
 
     `size` is that of the whole packet, 0 with a payload; `parse` makes the message.
@@ -306,7 +306,7 @@ def _message(kind: type[DataclassInstance], values: Mapping[str, str]) -> str:
     return f"{kind.__name__}({', '.join(arguments)})"
 
 
-def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
+def decoder(layout: Layout, kind: type[M]) -> DecoderText[M]:
     """Make the decoder of a layout; messages are of class `kind`, with attributes by the names of fields.
 
     `parse(packet, end, ...)`, with the values of the head, takes a memoryview and where its payload ends. It raises
@@ -315,7 +315,7 @@ def decoder(layout: Layout, kind: type[M]) -> Decoder[M]:
     text = _Text()
     text.names[kind.__name__] = kind
     text.add(0, f"def parse(packet, end, {', '.join(_HEAD_NAMES)}):")
-    return Decoder(_decode(text, layout, kind), text.function("parse"))
+    return DecoderText(_decode(text, layout, kind), text.function("parse"))
 
 
 def _decode(text: _Text, layout: Layout, kind: type[DataclassInstance], view: str = "packet") -> int:
@@ -416,7 +416,7 @@ class Encoders(Sealing):
 def source(signatures: type, kinds: Mapping[int, type[DataclassInstance]], *, bytewise: bool = False) -> str:
     """Return the module with the encoders that `signatures` declares (`encodes`) and the decoders of all MRC opcodes.
 
-    It has a class `Encoders`, `ENCODERS` (its methods by opcode), `read_head`, `DECODERS` (a `Decoder` for each
+    It has a class `Encoders`, `ENCODERS` (its methods by opcode), `read_head`, `DECODERS` (a `DecoderText` for each
     opcode), and `parse_trimmed`. `bytewise`: as what will be compiled reads best.
     """
     number = "i64" if bytewise else "int"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
-from p4lite.switch.fabric.switch import Switch
+from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.runtime.instance import ProgramInstance
 from p4lite.switch.server import FabricServer
 from p4lite.tools.commands import CommandError, Commands
@@ -46,7 +46,7 @@ def socket_of(port: int) -> Path:
 class _Executor:
     """Executes commands on a switch, whose program a controller may replace between two of them."""
 
-    def __init__(self, server: FabricServer, switch: Switch) -> None:
+    def __init__(self, server: FabricServer, switch: FabricSwitch) -> None:
         self._device = server.service.device(switch.device_id)
         self._switch = switch
         self._printed: list[str] = []
@@ -105,7 +105,7 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(server: FabricServer, switch: Switch, port: int) -> Iterator[Path]:
+def serving(server: FabricServer, switch: FabricSwitch, port: int) -> Iterator[Path]:
     """Take commands for a switch until the block ends; yield the socket.
 
     Raises:

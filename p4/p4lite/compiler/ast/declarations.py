@@ -66,7 +66,7 @@ class SwitchCase(Node):
 
 
 @dataclass(eq=False, slots=True, repr=False)
-class Switch(Stmt):
+class SwitchStmt(Stmt):
     """`switch (expr) { cases }`; over `t.apply().action_run` when the type of `expr` is `ActionEnumType`:
     then each label is a `Name` whose `decl` is the action. Otherwise labels are constants of the type
     of `expr`.
@@ -89,7 +89,7 @@ class For(Stmt):
 
 @dataclass(eq=False, slots=True, repr=False)
 class ForIn(Stmt):
-    """`for (var in collection) body`: `collection` is a `Range` or an expression of list, tuple or stack
+    """`for (var in collection) body`: `collection` is a `RangeExpr` or an expression of list, tuple or stack
     type.
 
     `var` is a VarDecl (declared by the loop) or a `Name` of a variable outside.
@@ -304,7 +304,7 @@ class ActionRef(Node):
 
 
 @dataclass(eq=False, slots=True, repr=False)
-class Entry(Node):
+class EntryDecl(Node):
     """`const priority=p : keys : action;`. Checked: keys have the types of the table's keys."""
 
     keys: list[Expr]
@@ -336,7 +336,7 @@ class TableDecl(Declaration):
     actions: list[ActionRef] | None
     default_action: ActionRef | None = None
     default_const: bool = False
-    entries: list[Entry] | None = None
+    entries: list[EntryDecl] | None = None
     entries_const: bool = False
     properties: list[TableProperty] = field(default_factory=list, kw_only=True)
     default_implicit: bool = field(default=False, kw_only=True, metadata=REF)
@@ -417,7 +417,7 @@ class ParserDecl(Declaration):
 
 
 @dataclass(eq=False, slots=True, repr=False)
-class Program(Node):
+class SourceProgram(Node):
     """A whole program: declarations in source order, those of included files too."""
 
     decls: list[Declaration]

@@ -235,7 +235,7 @@ class Binary(Expr):
 
 
 @dataclass(eq=False, slots=True, repr=False)
-class Ternary(Expr):
+class ConditionalExpr(Expr):
     """`cond ? then : other`."""
 
     cond: Expr
@@ -302,7 +302,7 @@ class Mask(Expr):
 
 
 @dataclass(eq=False, slots=True, repr=False)
-class Range(Expr):
+class RangeExpr(Expr):
     """`lo .. hi` in a keyset or a for-in loop."""
 
     lo: Expr

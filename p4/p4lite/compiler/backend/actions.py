@@ -6,12 +6,12 @@ from typing import Any
 
 from p4lite.compiler.backend.expressions import Json, argument, hexstr, source_info
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.lir import Action, Assign, Block, LOp, Prim
+from p4lite.compiler.midend.lir import BasicBlock, LOp, LoweredAction, LoweredAssign, Prim
 
 
 def primitive(op: LOp) -> Json:
     """Return one primitive call."""
-    if isinstance(op, Assign):
+    if isinstance(op, LoweredAssign):
         return {
             "op": "assign",
             "parameters": [argument(op.target), argument(op.value)],
@@ -22,13 +22,13 @@ def primitive(op: LOp) -> Json:
     raise TypeError(f"{type(op).__name__} in an action")
 
 
-def _order(entry: Block) -> list[Block]:
+def _order(entry: BasicBlock) -> list[BasicBlock]:
     """Return blocks in an order that lets most jumps fall through: reverse postorder, true side first."""
-    order: list[Block] = []
+    order: list[BasicBlock] = []
     seen: set[int] = set()
-    stack: list[tuple[Block, list[Block]]] = []
+    stack: list[tuple[BasicBlock, list[BasicBlock]]] = []
 
-    def enter(block: Block) -> None:
+    def enter(block: BasicBlock) -> None:
         seen.add(id(block))
         # The side visited last comes first in reverse postorder.
         stack.append((block, list(reversed(lir.successors(block.term)))))
@@ -47,15 +47,15 @@ def _order(entry: Block) -> list[Block]:
     return order
 
 
-def linearise(entry: Block) -> list[Json]:
+def linearise(entry: BasicBlock) -> list[Json]:
     """Return the primitives of an action's graph."""
     order = _order(entry)
     following = {id(b): order[i + 1] if i + 1 < len(order) else None for i, b in enumerate(order)}
     out: list[Json] = []
     starts: dict[int, int] = {}
-    patches: list[tuple[int, Block | None]] = []
+    patches: list[tuple[int, BasicBlock | None]] = []
 
-    def jump(op: str, arguments: list[Any], to: Block | None) -> None:
+    def jump(op: str, arguments: list[Any], to: BasicBlock | None) -> None:
         patches.append((len(out), to))
         out.append({"op": op, "parameters": arguments})
 
@@ -79,7 +79,7 @@ def linearise(entry: Block) -> list[Json]:
     return out
 
 
-def action_json(action: Action, number: int) -> Json:
+def action_json(action: LoweredAction, number: int) -> Json:
     """Return one item of `actions`."""
     return {
         "name": action.name,

@@ -100,7 +100,7 @@ def _field_list(listed: lir.FieldList) -> Json:
     }
 
 
-def _meter(meter: lir.Meter, number: int) -> Json:
+def _meter(meter: lir.LoweredMeter, number: int) -> Json:
     out: Json = {
         "name": meter.name,
         "id": number,
@@ -116,7 +116,7 @@ def _meter(meter: lir.Meter, number: int) -> Json:
     return out
 
 
-def _counter(counter: lir.Counter, number: int) -> Json:
+def _counter(counter: lir.LoweredCounter, number: int) -> Json:
     out: Json = {"name": counter.name, "id": number, **source_info(counter.loc)}
     if counter.binding is None:
         return out | {"size": counter.size, "is_direct": False}

@@ -41,12 +41,12 @@ def expression(expr: Arg) -> Json:
         return {"type": "bool", "value": expr.value}
     if isinstance(expr, Field):
         return {"type": "field", "value": [expr.header, expr.name]}
-    if isinstance(expr, lir.Param):
+    if isinstance(expr, lir.RuntimeParam):
         return {"type": "local", "value": expr.index}
     if isinstance(expr, lir.Op):
         left = None if expr.left is None else expression(expr.left)
         return _op(expr.op, left, expression(expr.right))
-    if isinstance(expr, lir.Ternary):
+    if isinstance(expr, lir.LoweredConditional):
         return _op("?", expression(expr.then), expression(expr.other), cond=expression(expr.cond))
     if isinstance(expr, lir.ElemField):
         return _op("access_field", _element(expr.stack, expr.index), expr.offset)
@@ -86,14 +86,14 @@ def reference(ref: Arg) -> Json:
     for kind, name in _REFERENCES:
         if isinstance(ref, kind):
             return {"type": name, "value": ref.name}
-    if isinstance(ref, lir.Named):
+    if isinstance(ref, lir.ObjectRef):
         return {"type": ref.kind, "value": ref.name}
     raise TypeError(f"{type(ref).__name__} cannot be written as JSON here")
 
 
 def argument(arg: Arg) -> Json:
     """Return an argument of a primitive; expressions are wrapped once more."""
-    if isinstance(arg, lir.Param):
+    if isinstance(arg, lir.RuntimeParam):
         return {"type": "runtime_data", "value": arg.index}
     if isinstance(arg, lir.Text):
         return {"type": "string", "value": arg.value}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4lite.compiler.backend.actions import primitive
 from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr, source_info
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LOp, Select, SelectCase
+from p4lite.compiler.midend.lir import BasicBlock, Const, Field, LOp, LoweredAssign, LoweredSelect, LoweredSelectCase
 from p4lite.compiler.midend.names import UniqueNames
 
 
@@ -25,7 +25,7 @@ def _placeless(op: LOp) -> Json:
         return {"op": "advance", "parameters": [argument(op.bits)]}
     if isinstance(op, lir.Verify):
         return {"op": "verify", "parameters": [expression(op.cond), expression(op.error)]}
-    if isinstance(op, Assign) and isinstance(op.target, Field):
+    if isinstance(op, LoweredAssign) and isinstance(op.target, Field):
         value = op.value
         if isinstance(value, lir.Lookahead):
             source: Json = {"type": "lookahead", "value": [value.offset, value.width]}
@@ -40,11 +40,11 @@ def _concatenate(parts: list[tuple[int, int]]) -> str:
     return "0x" + "".join(hexstr(value, width)[2:] for value, width in parts)
 
 
-def _transition(case: SelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
+def _transition(case: LoweredSelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
     return {**_case(case, keys, names), **source_info(case.loc)}
 
 
-def _case(case: SelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
+def _case(case: LoweredSelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
     to = None if case.to is None else names[id(case.to)]
     if case.vset is not None:
         return {"type": "parse_vset", "value": case.vset, "mask": None, "next_state": to}
@@ -59,11 +59,11 @@ def _case(case: SelectCase, keys: list[Field | lir.LastField], names: dict[int, 
     return {"type": "hexstr", "value": value, "mask": _concatenate(full), "next_state": to}
 
 
-def _is_accept(block: Block) -> bool:
+def _is_accept(block: BasicBlock) -> bool:
     return not block.ops and isinstance(block.term, lir.End) and block.name is None
 
 
-def parser_json(parser: lir.Parser, number: int) -> Json:
+def parser_json(parser: lir.LoweredParser, number: int) -> Json:
     """Return one item of `parsers`."""
     first = parser.entry
     while not first.ops and isinstance(first.term, lir.Jump) and first.name is None:
@@ -79,11 +79,11 @@ def parser_json(parser: lir.Parser, number: int) -> Json:
     return {"name": parser.name, "id": number, "init_state": names[id(first)], "parse_states": states}
 
 
-def _state(block: Block, number: int, names: dict[int, str | None]) -> Json:
+def _state(block: BasicBlock, number: int, names: dict[int, str | None]) -> Json:
     term = block.term
     transitions: list[Json]
     keys: list[Json] = []
-    if isinstance(term, Select):
+    if isinstance(term, LoweredSelect):
         transitions = [_transition(c, list(term.keys), names) for c in term.cases]
         keys = [expression(k) for k in term.keys]
     else:

@@ -8,7 +8,15 @@ from pathlib import PurePath
 
 from p4lite.compiler.backend.expressions import Json, expression, hexstr, source_info
 from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.lir import Action, Block, Entry, EntryKey, Pipeline, Table, reachable
+from p4lite.compiler.midend.lir import (
+    BasicBlock,
+    EntryKey,
+    InitialEntry,
+    LoweredAction,
+    LoweredPipeline,
+    LoweredTable,
+    reachable,
+)
 
 HIDDEN_TABLE_SIZE = 1024
 
@@ -18,7 +26,7 @@ class Ids:
     """Numbers and names that are unique in the whole document."""
 
     actions: dict[int, int] = field(default_factory=dict)
-    hidden: list[Action] = field(default_factory=list)
+    hidden: list[LoweredAction] = field(default_factory=list)
     tables: int = 0
     conditionals: int = 0
     profiles: int = 0
@@ -38,9 +46,9 @@ class Ids:
         self.taken.add(name)
         return name
 
-    def add_hidden(self, body: Block, loc: lir.SourceInfo | None) -> Action:
+    def add_hidden(self, body: BasicBlock, loc: lir.SourceInfo | None) -> LoweredAction:
         """Return a new action of the compiler's own."""
-        action = Action(self.name(hidden_name(loc)), [], body, loc, hidden=True)
+        action = LoweredAction(self.name(hidden_name(loc)), [], body, loc, hidden=True)
         self.actions[id(action)] = len(self.actions)
         self.hidden.append(action)
         return action
@@ -49,7 +57,7 @@ class Ids:
 class PipelineWriter:
     """Writes one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, number: int, ids: Ids) -> None:
+    def __init__(self, pipeline: LoweredPipeline, number: int, ids: Ids) -> None:
         self.pipeline = pipeline
         self.number = number
         self.ids = ids
@@ -103,7 +111,7 @@ class PipelineWriter:
             elif id(block) in self.end_names:
                 self.entry_names[id(block)] = self.end_names[id(block)]
 
-    def _entry(self, block: Block | None) -> str | None:
+    def _entry(self, block: BasicBlock | None) -> str | None:
         """Return the name of the node that a block starts with; None for the end of the pipeline."""
         seen: set[int] = set()
         while block is not None and id(block) not in self.entry_names:
@@ -115,9 +123,9 @@ class PipelineWriter:
 
     # --- nodes ---
 
-    def _hidden_table(self, block: Block) -> Json:
+    def _hidden_table(self, block: BasicBlock) -> Json:
         loc = _location(block)
-        action = self.ids.add_hidden(Block(block.ops, lir.End()), loc)
+        action = self.ids.add_hidden(BasicBlock(block.ops, lir.End()), loc)
         if id(block) in self.end_names:
             following: str | None = self.end_names[id(block)]
         else:
@@ -148,7 +156,7 @@ class PipelineWriter:
             },
         }
 
-    def _conditional(self, block: Block, term: lir.Branch) -> Json:
+    def _conditional(self, block: BasicBlock, term: lir.Branch) -> Json:
         self.ids.conditionals += 1
         return {
             "name": self.end_names[id(block)],
@@ -211,7 +219,7 @@ class PipelineWriter:
         out["mask"] = None if key.mask is None else hexstr(key.mask, key.target.width)
         return out
 
-    def _entry_json(self, entry: Entry) -> Json:
+    def _entry_json(self, entry: InitialEntry) -> Json:
         args = [hexstr(v, w) for v, (_, w) in zip(entry.args, entry.action.params, strict=True)]
         return {
             **source_info(entry.loc),
@@ -233,9 +241,9 @@ class PipelineWriter:
         return out
 
 
-def _location(block: Block) -> lir.SourceInfo | None:
+def _location(block: BasicBlock) -> lir.SourceInfo | None:
     """Return where the first operation of a block that has a place comes from."""
-    return next((op.loc for op in block.ops if isinstance(op, (lir.Assign, lir.Prim)) and op.loc), None)
+    return next((op.loc for op in block.ops if isinstance(op, (lir.LoweredAssign, lir.Prim)) and op.loc), None)
 
 
 def hidden_name(loc: lir.SourceInfo | None) -> str:
@@ -245,7 +253,7 @@ def hidden_name(loc: lir.SourceInfo | None) -> str:
     return re.sub(r"\W", "_", PurePath(loc.filename).stem) + str(loc.line)
 
 
-def _match_type(table: Table) -> str:
+def _match_type(table: LoweredTable) -> str:
     kinds = {k.match_type for k in table.keys}
     for kind in ("range", "ternary", "lpm"):
         if kind in kinds:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from p4lite.compiler import ast
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import ExpressionChecker
 from p4lite.compiler.check.run import Run
 
 _STRINGS = ("name", "brief", "description", "deprecated", "alias")
 
 
-def check_annotations(run: Run, exprs: Expressions, decls: Sequence[ast.Node]) -> None:
+def check_annotations(run: Run, exprs: ExpressionChecker, decls: Sequence[ast.Node]) -> None:
     """Check the annotations of everything in `decls`, in the program's scope."""
     for d in decls:
         for node in ast.walk(d):
@@ -20,7 +20,7 @@ def check_annotations(run: Run, exprs: Expressions, decls: Sequence[ast.Node]) -
                 _check(run, exprs, annotations)
 
 
-def _check(run: Run, exprs: Expressions, annotations: list[ast.Annotation]) -> None:
+def _check(run: Run, exprs: ExpressionChecker, annotations: list[ast.Annotation]) -> None:
     structured: set[str] = set()
     for a in annotations:
         if a.text is None and (a.exprs or a.pairs):
@@ -44,7 +44,7 @@ def _is_string(a: ast.Annotation) -> bool:
     return len(a.args) == 1 and isinstance(a.args[0], str)
 
 
-def _constant(run: Run, exprs: Expressions, e: ast.Expr) -> ast.Expr:
+def _constant(run: Run, exprs: ExpressionChecker, e: ast.Expr) -> ast.Expr:
     e = exprs.expr(e)
     if not isinstance(e.const, int | str) and not run.reporter.failed:
         run.error(e.pos, "a value in an annotation must be a constant number, string or bool")

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
-from p4lite.compiler.check.calls import Calls
+from p4lite.compiler.check.calls import CallChecker
 from p4lite.compiler.check.coerce import Coercion
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import ExpressionChecker
 from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.statements import Statements
+from p4lite.compiler.check.statements import StatementChecker
 from p4lite.compiler.check.typenames import type_env
 
 
 class Bodies:
     """Checks declarations with parameters and a body that runs when they are called."""
 
-    def __init__(self, run: Run, exprs: Expressions, coercion: Coercion, calls: Calls, statements: Statements) -> None:
+    def __init__(
+        self, run: Run, exprs: ExpressionChecker, coercion: Coercion, calls: CallChecker, statements: StatementChecker
+    ) -> None:
         self.run = run
         self.exprs = exprs
         self.types = exprs.types
@@ -222,7 +224,7 @@ def returns(s: ast.Stmt | None) -> bool:
         return any(returns(x) for x in s.stmts)
     if isinstance(s, ast.If):
         return s.other is not None and returns(s.then) and returns(s.other)
-    if isinstance(s, ast.Switch):
+    if isinstance(s, ast.SwitchStmt):
         bodies = [c.body for c in s.cases if c.body is not None]
         return any(c.is_default for c in s.cases) and all(returns(b) for b in bodies)
     return False

@@ -16,7 +16,7 @@ from p4lite.compiler.check.expressions import (
     CALLABLE,
     HEADER_METHODS,
     HOLDERS,
-    Expressions,
+    ExpressionChecker,
     only_in_apply,
 )
 from p4lite.compiler.check.protocols import ChecksBodies
@@ -56,10 +56,10 @@ def as_name(e: ast.Expr) -> ast.Name:
     return e
 
 
-class Calls:
+class CallChecker:
     """`call` checks a call of any kind."""
 
-    def __init__(self, run: Run, exprs: Expressions, coercion: Coercion) -> None:
+    def __init__(self, run: Run, exprs: ExpressionChecker, coercion: Coercion) -> None:
         self.run = run
         self.exprs = exprs
         self.coercion = coercion

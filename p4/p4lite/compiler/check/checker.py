@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from p4lite.compiler import ast
 from p4lite.compiler.check.bodies import Bodies
-from p4lite.compiler.check.calls import Calls
+from p4lite.compiler.check.calls import CallChecker
 from p4lite.compiler.check.coerce import Coercion
 from p4lite.compiler.check.declarations import Declarations
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import ExpressionChecker
 from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.statements import Statements
-from p4lite.compiler.check.tables import Tables
+from p4lite.compiler.check.statements import StatementChecker
+from p4lite.compiler.check.tables import TableChecker
 from p4lite.compiler.diagnostics import Reporter
 
 
@@ -20,13 +20,13 @@ class Checker:
     def __init__(self, reporter: Reporter) -> None:
         self.run = run = Run(reporter)
         coercion = Coercion(run)
-        self.exprs = exprs = Expressions(run, coercion)
-        calls = Calls(run, exprs, coercion)
-        statements = Statements(run, exprs, coercion)
+        self.exprs = exprs = ExpressionChecker(run, coercion)
+        calls = CallChecker(run, exprs, coercion)
+        statements = StatementChecker(run, exprs, coercion)
         bodies = Bodies(run, exprs, coercion, calls, statements)
         exprs.calls = calls
         calls.bodies = statements.bodies = bodies
-        tables = Tables(run, exprs, coercion, calls, statements)
+        tables = TableChecker(run, exprs, coercion, calls, statements)
         self._declarations = Declarations(run, exprs, coercion, statements, bodies, tables)
 
     def declaration(self, d: ast.Declaration) -> None:

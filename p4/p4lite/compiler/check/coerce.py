@@ -85,7 +85,7 @@ class Coercion:
         return ast.Cast(e.pos, None, e, True, type=t)
 
     def _convert(self, e: ast.Expr, source: Type, target: Type) -> ast.Expr | None:
-        if isinstance(e, ast.Ternary) and isinstance(source, ty.IntType | ty.TupleType | ty.AnonStructType):
+        if isinstance(e, ast.ConditionalExpr) and isinstance(source, ty.IntType | ty.TupleType | ty.AnonStructType):
             e.then, e.other = self.coerce(e.then, target), self.coerce(e.other, target)
             e.type = target
             e.const = constfold.evaluate(e.then if e.cond.const else e.other) if e.cond.const is not None else None

@@ -15,7 +15,9 @@ def compile_time(expr: ast.Expr) -> bool:
         return True
     if isinstance(expr, ast.Name):
         return isinstance(expr.decl, ast.Param) and not expr.decl.direction
-    if isinstance(expr, ast.ListExpr | ast.StructExpr | ast.Binary | ast.Unary | ast.Cast | ast.Ternary | ast.Slice):
+    if isinstance(
+        expr, ast.ListExpr | ast.StructExpr | ast.Binary | ast.Unary | ast.Cast | ast.ConditionalExpr | ast.Slice
+    ):
         return all(compile_time(c) for c in _operands(expr))
     if isinstance(expr, ast.Member | ast.Index):
         return compile_time(expr.expr)

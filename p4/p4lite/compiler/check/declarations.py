@@ -9,11 +9,11 @@ from p4lite.compiler import types as ty
 from p4lite.compiler.check.bodies import Bodies
 from p4lite.compiler.check.coerce import Coercion
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import ExpressionChecker
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import Scope
-from p4lite.compiler.check.statements import Statements
-from p4lite.compiler.check.tables import Tables
+from p4lite.compiler.check.statements import StatementChecker
+from p4lite.compiler.check.tables import TableChecker
 from p4lite.compiler.types import Type
 
 
@@ -21,7 +21,13 @@ class Declarations:
     """`declaration` checks one top-level declaration."""
 
     def __init__(
-        self, run: Run, exprs: Expressions, coercion: Coercion, statements: Statements, bodies: Bodies, tables: Tables
+        self,
+        run: Run,
+        exprs: ExpressionChecker,
+        coercion: Coercion,
+        statements: StatementChecker,
+        bodies: Bodies,
+        tables: TableChecker,
     ) -> None:
         self.run = run
         self.exprs = exprs

@@ -29,7 +29,7 @@ APPLY_RESULTS = ("hit", "miss", "action_run")
 _STACK_MEMBERS = {"next", "last", "lastIndex", "size"}
 
 
-class Expressions:
+class ExpressionChecker:
     """Checks expressions; `expr` returns the expression, or its replacement, with `type` and `const` set."""
 
     def __init__(self, run: Run, coercion: Coercion) -> None:
@@ -56,13 +56,13 @@ class Expressions:
             ast.PlusSlice: self.plus_slice,
             ast.Unary: operators.unary,
             ast.Binary: operators.binary,
-            ast.Ternary: operators.ternary,
+            ast.ConditionalExpr: operators.ternary,
             ast.Cast: operators.cast,
             ast.ListExpr: self.list_expr,
             ast.StructExpr: self.struct_expr,
             ast.Call: self.call_expr,
             ast.Mask: self.keyset_only,
-            ast.Range: self.keyset_only,
+            ast.RangeExpr: self.keyset_only,
         }
 
     def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:

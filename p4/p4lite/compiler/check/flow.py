@@ -17,7 +17,7 @@ _SCALARS = ty.BitType | ty.BoolType | ty.EnumType | ty.SerEnumType | ty.ErrorTyp
 
 
 @dataclass
-class State:
+class FlowState:
     """The facts at a place: variables surely written, headers surely invalid, whether the packet was dropped."""
 
     written: set[ast.Declaration] = field(default_factory=set)
@@ -25,17 +25,17 @@ class State:
     dropped: bool = False
     ended: bool = False
 
-    def copy(self) -> State:
-        return State(set(self.written), set(self.invalid), self.dropped, self.ended)
+    def copy(self) -> FlowState:
+        return FlowState(set(self.written), set(self.invalid), self.dropped, self.ended)
 
 
-def merge(a: State, b: State) -> State:
+def merge(a: FlowState, b: FlowState) -> FlowState:
     """Return the facts where two paths meet."""
     if a.ended:
         return b
     if b.ended:
         return a
-    return State(a.written & b.written, a.invalid & b.invalid, a.dropped and b.dropped)
+    return FlowState(a.written & b.written, a.invalid & b.invalid, a.dropped and b.dropped)
 
 
 def path_of(e: ast.Expr | None) -> str | None:
@@ -73,7 +73,7 @@ def _is_metadata(e: ast.Expr, *names: str) -> bool:
     )
 
 
-class Flow:
+class FlowChecker:
     """Walks one body after another."""
 
     def __init__(self, reporter: Reporter) -> None:
@@ -81,19 +81,19 @@ class Flow:
         self.tracked: set[ast.Declaration] = set()
 
     def body(self, stmts: list[ast.Stmt], params: list[ast.Param]) -> None:
-        state = State()
+        state = FlowState()
         self.tracked = {p for p in params if p.direction == "out" and isinstance(ty.strip_newtypes(_type(p)), _SCALARS)}
         self.stmts(stmts, state)
 
     # -- statements
 
-    def stmts(self, stmts: list[ast.Stmt], state: State) -> None:
+    def stmts(self, stmts: list[ast.Stmt], state: FlowState) -> None:
         for s in stmts:
             if state.ended:
                 return
             self.stmt(s, state)
 
-    def stmt(self, s: ast.Stmt, state: State) -> None:
+    def stmt(self, s: ast.Stmt, state: FlowState) -> None:
         if isinstance(s, ast.Block):
             self.stmts(s.stmts, state)
         elif isinstance(s, ast.VarDecl):
@@ -104,7 +104,7 @@ class Flow:
             self.expr(s.call, state)
         elif isinstance(s, ast.If):
             self._if(s, state)
-        elif isinstance(s, ast.Switch):
+        elif isinstance(s, ast.SwitchStmt):
             self._switch(s, state)
         elif isinstance(s, ast.For | ast.ForIn):
             self._loop(s, state)
@@ -115,7 +115,7 @@ class Flow:
         elif isinstance(s, ast.Exit | ast.Break | ast.Continue):
             state.ended = True
 
-    def _variable(self, d: ast.VarDecl, state: State) -> None:
+    def _variable(self, d: ast.VarDecl, state: FlowState) -> None:
         t = ty.strip_newtypes(d.type or ty.UNKNOWN)
         if d.init is not None:
             self.expr(d.init, state)
@@ -128,7 +128,7 @@ class Flow:
         elif isinstance(t, ty.HeaderType):
             state.invalid.add(f"{id(d)}")
 
-    def _assign(self, s: ast.Assign, state: State) -> None:
+    def _assign(self, s: ast.Assign, state: FlowState) -> None:
         self.expr(s.value, state)
         if s.op is not None:
             self.expr(s.target, state)
@@ -138,7 +138,7 @@ class Flow:
             self.reporter.warning(s.target.pos, f"writing {s.target.name} after mark_to_drop takes the drop back")
             state.dropped = False
 
-    def _if(self, s: ast.If, state: State) -> None:
+    def _if(self, s: ast.If, state: FlowState) -> None:
         self.expr(s.cond, state)
         then, other = state.copy(), state.copy()
         self._assume(s.cond, then)
@@ -148,19 +148,19 @@ class Flow:
         self._set(state, merge(then, other))
         state.ended = then.ended and other.ended
 
-    def _assume(self, cond: ast.Expr, state: State) -> None:
+    def _assume(self, cond: ast.Expr, state: FlowState) -> None:
         """Remove headers whose `isValid()` a condition calls from the invalid ones of the branch where it holds."""
         for n in ast.walk(cond):
             if isinstance(n, ast.Call) and n.method == "isValid":
                 self._valid(n.receiver, state)
 
     @staticmethod
-    def _set(state: State, new: State) -> None:
+    def _set(state: FlowState, new: FlowState) -> None:
         state.written, state.invalid, state.dropped = new.written, new.invalid, new.dropped
 
-    def _switch(self, s: ast.Switch, state: State) -> None:
+    def _switch(self, s: ast.SwitchStmt, state: FlowState) -> None:
         self.expr(s.expr, state)
-        ends: list[State] = []
+        ends: list[FlowState] = []
         for case in s.cases:
             if case.body is not None:
                 branch = state.copy()
@@ -175,7 +175,7 @@ class Flow:
             self._set(state, result)
             state.ended = all(e.ended for e in ends)
 
-    def _loop(self, s: ast.For | ast.ForIn, state: State) -> None:
+    def _loop(self, s: ast.For | ast.ForIn, state: FlowState) -> None:
         if isinstance(s, ast.For):
             self.stmts(s.init, state)
             self.expr(s.cond, state)
@@ -197,7 +197,7 @@ class Flow:
 
     # -- expressions
 
-    def write(self, target: ast.Expr, state: State) -> None:
+    def write(self, target: ast.Expr, state: FlowState) -> None:
         """Record that a place is written."""
         if isinstance(target, ast.Name):
             if target.decl is not None:
@@ -219,7 +219,7 @@ class Flow:
         self._valid(target, state)
 
     @staticmethod
-    def _valid(e: ast.Expr | None, state: State) -> None:
+    def _valid(e: ast.Expr | None, state: FlowState) -> None:
         path = path_of(e)
         if path is None:
             state.invalid.clear()
@@ -228,7 +228,7 @@ class Flow:
             p for p in state.invalid if not (p + ".").startswith(path + ".") and not p.startswith(path + "[")
         }
 
-    def expr(self, e: ast.Expr, state: State) -> None:
+    def expr(self, e: ast.Expr, state: FlowState) -> None:
         """Check an expression that is read."""
         if e.const is not None and not isinstance(e, ast.Call):
             return
@@ -260,7 +260,7 @@ class Flow:
             elif isinstance(child, ast.NamedExpr):
                 self.expr(child.expr, state)
 
-    def _call(self, e: ast.Call, state: State) -> None:
+    def _call(self, e: ast.Call, state: FlowState) -> None:
         note = e.target.annotation("deprecated") if e.target is not None else None
         if note is not None:
             text = f": {note.args[0]}" if note.args else ""
@@ -296,7 +296,7 @@ class Flow:
                 isinstance(s, ast.Assign) and _is_metadata(s.target, "egress_spec") for s in e.target.body.stmts
             )
 
-    def _output(self, target: ast.Expr, state: State) -> None:
+    def _output(self, target: ast.Expr, state: FlowState) -> None:
         """Record an argument that the call writes."""
         if isinstance(target, ast.Name | ast.Slice | ast.PlusSlice):
             self.write(target, state)
@@ -310,7 +310,7 @@ def _type(d: ast.Param | ast.Expr) -> ty.Type:
 
 def check_flow(decls: list[ast.Declaration], main: ast.Instance, reporter: Reporter) -> None:
     """Warn about the whole program."""
-    flow = Flow(reporter)
+    flow = FlowChecker(reporter)
     for d in decls:
         if isinstance(d, ast.ControlDecl) and d.body is not None:
             for local in d.locals:

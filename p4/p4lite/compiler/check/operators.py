@@ -207,7 +207,7 @@ class Operators:
             return e
         return self.coercion.coerce(e, target)
 
-    def ternary(self, e: ast.Ternary, want: Type | None) -> ast.Expr:
+    def ternary(self, e: ast.ConditionalExpr, want: Type | None) -> ast.Expr:
         e.cond = self.exprs.bool_expr(e.cond, "the condition of ?:")
         e.then, e.other = self.exprs.value(e.then, want), self.exprs.value(e.other, want)
         tt, ot = e.then.type or ty.UNKNOWN, e.other.type or ty.UNKNOWN

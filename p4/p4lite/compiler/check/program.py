@@ -26,7 +26,7 @@ class TypedProgram:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
-def check_program(program: ast.Program, source_name: str, reporter: Reporter) -> TypedProgram:
+def check_program(program: ast.SourceProgram, source_name: str, reporter: Reporter) -> TypedProgram:
     """Check everything. Raises `CompileError` when there are errors."""
     checker = Checker(reporter)
     for d in program.decls:

@@ -9,7 +9,7 @@ from p4lite.compiler import types as ty
 from p4lite.compiler.check.calls import as_name, is_lvalue
 from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import Expressions
+from p4lite.compiler.check.expressions import ExpressionChecker
 from p4lite.compiler.check.protocols import ChecksBodies
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import closest
@@ -18,10 +18,10 @@ from p4lite.compiler.types import Type
 _RUN_TIME = ("state", "apply", "action", "function")
 
 
-class Statements:
+class StatementChecker:
     """`stmt` checks a statement in the present context."""
 
-    def __init__(self, run: Run, exprs: Expressions, coercion: Coercion) -> None:
+    def __init__(self, run: Run, exprs: ExpressionChecker, coercion: Coercion) -> None:
         self.run = run
         self.exprs = exprs
         self.coercion = coercion
@@ -42,7 +42,7 @@ class Statements:
             ast.Instantiation: self.instantiation,
             ast.For: self.for_stmt,
             ast.ForIn: self.for_in,
-            ast.Switch: self.switch,
+            ast.SwitchStmt: self.switch,
         }
 
     def block(self, b: ast.Block) -> None:
@@ -224,7 +224,7 @@ class Statements:
 
     def _collection(self, s: ast.ForIn, t: Type) -> None:
         c = s.collection
-        if isinstance(c, ast.Range):
+        if isinstance(c, ast.RangeExpr):
             c.lo, c.hi = self.exprs.value(c.lo, t), self.exprs.value(c.hi, t)
             c.lo, c.hi = self.coercion.coerce(c.lo, t, "loop range"), self.coercion.coerce(c.hi, t, "loop range")
             c.type = ty.SetType(t)
@@ -241,7 +241,7 @@ class Statements:
         elif not isinstance(ct, ty.UnknownType):
             self.run.error(c.pos, f"cannot loop over {show(ct)}: give a range a..b, a list or a stack")
 
-    def switch(self, s: ast.Switch) -> None:
+    def switch(self, s: ast.SwitchStmt) -> None:
         if self.run.context.kind == "state":
             self.run.error(s.pos, "'switch' is not allowed in a parser: use transition select")
         outer, self.exprs.switching = self.exprs.switching, True
@@ -371,7 +371,7 @@ class Statements:
         if isinstance(k, ast.DontCare):
             k.type = ty.DONT_CARE
             return k
-        if isinstance(k, ast.Mask | ast.Range):
+        if isinstance(k, ast.Mask | ast.RangeExpr):
             base = ty.underlying_bits(t)
             at = base if base is not None else t
             parts = (

@@ -6,13 +6,13 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.architecture import ARCHITECTURES, PSA, V1MODEL
 from p4lite.compiler.check import advice, corelib
-from p4lite.compiler.check.calls import Calls
+from p4lite.compiler.check.calls import CallChecker
 from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.constants import compile_time
-from p4lite.compiler.check.expressions import ACTIONS, Expressions
+from p4lite.compiler.check.expressions import ACTIONS, ExpressionChecker
 from p4lite.compiler.check.run import Run
 from p4lite.compiler.check.scope import closest
-from p4lite.compiler.check.statements import Statements
+from p4lite.compiler.check.statements import StatementChecker
 from p4lite.compiler.types import Type
 
 _KINDS = {
@@ -34,10 +34,12 @@ _KNOWN = {
 }  # fmt: skip
 
 
-class Tables:
+class TableChecker:
     """`table` checks a table."""
 
-    def __init__(self, run: Run, exprs: Expressions, coercion: Coercion, calls: Calls, statements: Statements) -> None:
+    def __init__(
+        self, run: Run, exprs: ExpressionChecker, coercion: Coercion, calls: CallChecker, statements: StatementChecker
+    ) -> None:
         self.run = run
         self.exprs = exprs
         self.coercion = coercion
@@ -173,7 +175,7 @@ class Tables:
             self._match_kinds(t, entry)
             self._use(t, entry.action, "entry")
 
-    def _priorities(self, t: ast.TableDecl, entries: list[ast.Entry]) -> None:
+    def _priorities(self, t: ast.TableDecl, entries: list[ast.EntryDecl]) -> None:
         """Check that priorities stand only where entries may overlap, and that the first entry has one if any has."""
         given = [e for e in entries if e.priority is not None]
         ordered = any(k.match_kind.name in ("ternary", "range", "optional") for k in t.keys or [])
@@ -182,12 +184,12 @@ class Tables:
         elif given and entries[0].priority is None:
             self.run.error(entries[0].pos, f"the first entry of table '{t.name}' has no priority, but a later one has")
 
-    def _match_kinds(self, t: ast.TableDecl, entry: ast.Entry) -> None:
+    def _match_kinds(self, t: ast.TableDecl, entry: ast.EntryDecl) -> None:
         if len(entry.keys) != len(t.keys or []):
             return
         for key, k in zip(entry.keys, t.keys or [], strict=True):
             kind = k.match_kind.name
-            if isinstance(key, ast.Range) and kind != "range":
+            if isinstance(key, ast.RangeExpr) and kind != "range":
                 self.run.error(key.pos, f"a range for a key that matches {kind}")
             elif isinstance(key, ast.Mask) and kind not in ("ternary", "lpm"):
                 self.run.error(key.pos, f"a mask for a key that matches {kind}")

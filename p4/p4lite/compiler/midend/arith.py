@@ -14,9 +14,9 @@ from p4lite.compiler.midend.lir import (
     Expr,
     Field,
     LastField,
+    LoweredConditional,
     Op,
-    Param,
-    Ternary,
+    RuntimeParam,
     Valid,
     is_bool,
 )
@@ -67,7 +67,7 @@ def binary(op: str, left: Expr, right: Expr, width: int, signed: bool) -> Expr:
         result: Expr = Op(op, left, right)
         if isinstance(right, Const):
             return result
-        return Ternary(Op("==", right, Const(0, width)), Const(0, width), result)
+        return LoweredConditional(Op("==", right, Const(0, width)), Const(0, width), result)
     if op in ("&", "|", "^"):
         return Op(op, left, right)
     return fit(Op(op, left, right), width, signed)
@@ -121,7 +121,7 @@ def shift_left(left: Expr, amount: Expr, amount_width: int, width: int, signed: 
     shifted = fit(Op("<<", left, amount), width, signed)
     if amount_width <= MAX_PLAIN_SHIFT_BITS:
         return shifted
-    return Ternary(Op("<", amount, Const(width, amount_width)), shifted, Const(0, width))
+    return LoweredConditional(Op("<", amount, Const(width, amount_width)), shifted, Const(0, width))
 
 
 def shift_right(left: Expr, amount: Expr, amount_width: int, width: int, signed: bool) -> Expr:
@@ -139,7 +139,7 @@ def shift_right(left: Expr, amount: Expr, amount_width: int, width: int, signed:
     if amount_width <= MAX_PLAIN_SHIFT_BITS:
         return shifted
     beyond: Expr = Op(">>", left, Const(width, 8)) if signed else Const(0, width)
-    return Ternary(Op("<", amount, Const(width, amount_width)), shifted, beyond)
+    return LoweredConditional(Op("<", amount, Const(width, amount_width)), shifted, beyond)
 
 
 def negate(expr: Expr, width: int, signed: bool) -> Expr:
@@ -233,7 +233,7 @@ def logical_and(left: Expr, right: Expr) -> Expr:
     if isinstance(right, Bool) and right.value:
         return left
     if _may_fault(right):
-        return Ternary(left, right, Bool(False))
+        return LoweredConditional(left, right, Bool(False))
     return Op("and", left, right)
 
 
@@ -244,7 +244,7 @@ def logical_or(left: Expr, right: Expr) -> Expr:
     if isinstance(right, Bool) and not right.value:
         return left
     if _may_fault(right):
-        return Ternary(left, Bool(True), right)
+        return LoweredConditional(left, Bool(True), right)
     return Op("or", left, right)
 
 
@@ -263,7 +263,7 @@ def choose(cond: Expr, then: Expr, other: Expr) -> Expr:
         return then if cond.value else other
     if then == other:
         return then
-    return Ternary(cond, then, other)
+    return LoweredConditional(cond, then, other)
 
 
 def to_bool(data: Expr) -> Expr:
@@ -279,7 +279,11 @@ def to_data(cond: Expr) -> Expr:
     """Return a boolean as 1-bit data."""
     if isinstance(cond, Bool):
         return Const(int(cond.value), 1)
-    if isinstance(cond, Op) and cond.op == "d2b" and isinstance(cond.right, (Field, Param, ElemField, LastField)):
+    if (
+        isinstance(cond, Op)
+        and cond.op == "d2b"
+        and isinstance(cond.right, (Field, RuntimeParam, ElemField, LastField))
+    ):
         return cond.right
     return Op("b2d", None, cond)
 
@@ -290,6 +294,6 @@ def _may_fault(expr: Arg) -> bool:
         return True
     if isinstance(expr, Op):
         return (expr.left is not None and _may_fault(expr.left)) or _may_fault(expr.right)
-    if isinstance(expr, Ternary):
+    if isinstance(expr, LoweredConditional):
         return any(_may_fault(e) for e in (expr.cond, expr.then, expr.other))
     return isinstance(expr, Valid) and not hasattr(expr.target, "name")

@@ -8,16 +8,16 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import block_at
 from p4lite.compiler.midend import graph, lir
-from p4lite.compiler.midend.calls import Calls
+from p4lite.compiler.midend.calls import CallLowering
 from p4lite.compiler.midend.emitter import Env
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.externs import Externs
 from p4lite.compiler.midend.instances import Instances
-from p4lite.compiler.midend.lir import Block
-from p4lite.compiler.midend.parsers import Parsers, selects_for_branches
+from p4lite.compiler.midend.lir import BasicBlock
+from p4lite.compiler.midend.parsers import ParserLowering, selects_for_branches
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.values import Value
 
 
@@ -27,11 +27,13 @@ class Blocks:
     USER_METADATA = "userMetadata"
 
     instances: Instances
-    statements: Statements
-    calls: Calls
-    parsers: Parsers
+    statements: StatementLowering
+    calls: CallLowering
+    parsers: ParserLowering
 
-    def __init__(self, code: Places, exprs: Expressions, main: ast.Instance, decls: list[ast.Declaration]) -> None:
+    def __init__(
+        self, code: Places, exprs: ExpressionLowering, main: ast.Instance, decls: list[ast.Declaration]
+    ) -> None:
         self.code = code
         self.exprs = exprs
         self.main = main
@@ -84,9 +86,9 @@ class Blocks:
         graph.simplify(entry)
         if any(isinstance(b.term, lir.Branch) for b in lir.reachable(entry)):
             selects_for_branches(entry, self.code.temp(1, hint="branch"))
-        self.code.out.parsers.append(lir.Parser(name, entry))
+        self.code.out.parsers.append(lir.LoweredParser(name, entry))
 
-    def _lower_control(self, kind: str, name: str, values: list[Value]) -> tuple[Block, ast.ControlDecl]:
+    def _lower_control(self, kind: str, name: str, values: list[Value]) -> tuple[BasicBlock, ast.ControlDecl]:
         decl = self.control(name)
         entry = self.code.enter(kind, name, self.environment(name, values))
         assert decl.body is not None
@@ -98,16 +100,16 @@ class Blocks:
     def lower_pipeline(self, name: str, values: list[Value]) -> None:
         """Lower a control with tables."""
         entry, decl = self._lower_control("control", name, values)
-        self.code.out.pipelines.append(lir.Pipeline(name, entry, self.code.loc(decl)))
+        self.code.out.pipelines.append(lir.LoweredPipeline(name, entry, self.code.loc(decl)))
 
-    def lower_deparser(self, name: str, values: list[Value]) -> tuple[Block, ast.ControlDecl]:
+    def lower_deparser(self, name: str, values: list[Value]) -> tuple[BasicBlock, ast.ControlDecl]:
         """Return the graph of a deparser, in which `emit` is a primitive, and its declaration."""
         entry, decl = self._lower_control("deparser", name, values)
         graph.simplify(entry)
         return entry, decl
 
 
-class Target(ABC):
+class ArchitectureLowering(ABC):
     """What an architecture makes of a program: `externs` lowers its externs, `lower` all blocks."""
 
     externs: Externs

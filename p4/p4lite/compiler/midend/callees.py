@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from p4lite.compiler import ast
-from p4lite.compiler.midend.lir import Block
+from p4lite.compiler.midend.lir import BasicBlock
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.values import Object, Value
 
@@ -24,7 +24,7 @@ class Callee(Protocol):
 class Applied(Callee, Protocol):
     """The tables, whose application decides where the code continues."""
 
-    def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, Block], default: Block) -> None:
+    def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, BasicBlock], default: BasicBlock) -> None:
         """Apply a table; continue by hit or miss (`lir.HIT`, `lir.MISS`) or by the action that ran, else in
         `default`."""
 

@@ -15,29 +15,29 @@ from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.arguments import Bound, as_written, bindings, rebind
 from p4lite.compiler.midend.effects import has_effects
 from p4lite.compiler.midend.emitter import Env, Frame, Routine
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.hidden import HiddenTables
 from p4lite.compiler.midend.instances import Instances
-from p4lite.compiler.midend.lir import Action, Block, Const, ElemField, ElemRef, Prim
+from p4lite.compiler.midend.lir import BasicBlock, Const, ElemField, ElemRef, LoweredAction, Prim
 from p4lite.compiler.midend.names import control_plane_name, qualified
 from p4lite.compiler.midend.objects import ControlInstance
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (
     Boolean,
     Data,
-    Header,
     NextElement,
     Nothing,
     Object,
     PlusSliceOf,
     SliceOf,
-    Stack,
+    StoredHeader,
+    StoredStack,
+    StoredUnionStack,
     Struct,
     TextConst,
-    UnionStack,
     Value,
     as_const,
     may_overlap,
@@ -48,18 +48,18 @@ Kind = ast.CallKind
 KINDS = (
     Kind.FUNCTION, Kind.ACTION, Kind.CONTROL_APPLY, Kind.HEADER_METHOD, Kind.STACK_METHOD, Kind.SIZE_METHOD,
 )  # fmt: skip
-"""The calls that `Calls` carries out."""
+"""The calls that `CallLowering` carries out."""
 
 
-class Calls:
+class CallLowering:
     """Lowers calls of everything but externs, tables and parsers."""
 
     def __init__(
         self,
         code: Places,
-        exprs: Expressions,
+        exprs: ExpressionLowering,
         instances: Instances,
-        statements: Statements,
+        statements: StatementLowering,
         hidden: HiddenTables,
     ) -> None:
         self.code = code
@@ -92,7 +92,7 @@ class Calls:
         if call.method == "isValid":
             return Boolean(self.code.is_valid(self.exprs.eval(call.receiver), call.pos))
         target = self.exprs.destination(call.receiver)
-        if not isinstance(target, Header):
+        if not isinstance(target, StoredHeader):
             raise unsupported(call.pos, f"{call.method}() of this expression")
         self.code.set_valid(target, call.method == "setValid", self.code.loc(call))
         return None
@@ -100,14 +100,14 @@ class Calls:
     def _stack_method(self, call: ast.Call) -> Value | None:
         assert call.receiver is not None
         stack = self.exprs.destination(call.receiver)
-        if not isinstance(stack, (Stack, UnionStack)):
+        if not isinstance(stack, (StoredStack, StoredUnionStack)):
             raise unsupported(call.pos, f"{call.method}() of this expression")
         count_expr = call.args[0].expr
         assert count_expr is not None
         count = as_const(self.exprs.eval(count_expr))
         if count is None:
             raise unsupported(call.pos, f"{call.method}() by an amount that is not constant")
-        ref = lir.StackRef(stack.name) if isinstance(stack, Stack) else lir.UnionStackRef(stack.name)
+        ref = lir.StackRef(stack.name) if isinstance(stack, StoredStack) else lir.UnionStackRef(stack.name)
         if self.code.routine.kind == "parser":
             self.code.warn(
                 call.pos, f"p4c refuses {call.method} in a parser for BMv2: do it in ingress to stay portable"
@@ -178,7 +178,7 @@ class Calls:
             self.code.assign(place, value, pos)
             return place
         simple = not isinstance(value, (Data, Boolean)) or isinstance(
-            value.expr, (Const, lir.Field, lir.Param, lir.Bool)
+            value.expr, (Const, lir.Field, lir.RuntimeParam, lir.Bool)
         )
         if isinstance(value, Boolean) and value.place is not None and not isinstance(value.place, ElemField):
             simple = True
@@ -203,7 +203,7 @@ class Calls:
         decl = call.target
         assert isinstance(decl, ast.FunctionDecl)
         assert decl.body is not None
-        frame = Frame(self.code.frame, Block())
+        frame = Frame(self.code.frame, BasicBlock())
         env = Env(self.code.globals, path=self.code.env.path)
         self.bind_arguments(bindings(call.args), env, frame, set())
         result_type = decl.result.type
@@ -224,7 +224,7 @@ class Calls:
     def run_action(self, decl: ast.ActionDecl, bound: list[Bound], pos: ast.Pos) -> None:
         """Inline an action's body; its arguments are evaluated here."""
         home = self.code.home(decl)
-        frame = Frame(self.code.frame, Block())
+        frame = Frame(self.code.frame, BasicBlock())
         env = Env(home)
         self.bind_arguments(bound, env, frame, self.captured(decl, home))
         self.inline(frame, env, lambda: self.statements.run(decl.body.stmts), pos)
@@ -266,7 +266,7 @@ class Calls:
         self.code.env = saved
         self.hidden.call_node(action, self.code.loc(call))
 
-    def action(self, ref: ast.ActionRef, home: Env) -> Action:
+    def action(self, ref: ast.ActionRef, home: Env) -> LoweredAction:
         """Return the BMv2 action for an entry of an action list; shared between tables when it binds no arguments."""
         decl = ref.decl
         assert decl is not None
@@ -275,17 +275,17 @@ class Calls:
         directed = [b for b in bindings(ref.args) if b.param.direction != ""]
         key: object = ref if directed else decl
         known = scope.actions.get(key)
-        if isinstance(known, Action):
+        if isinstance(known, LoweredAction):
             return known
         name = control_plane_name(decl)
         path = scope.path if scope is not self.code.globals else ""
-        made = Action(qualified(path, name), [], Block(), self.code.loc(decl))
+        made = LoweredAction(qualified(path, name), [], BasicBlock(), self.code.loc(decl))
         self.code.claims.claim("action", made.name, (decl, scope), decl.pos)
         scope.actions[key] = made
         self.code.out.actions.append(made)
         saved = self.code.routine, self.code.frame, self.code.env
         self.code.routine = Routine("action", made.body, made.body, self.code.routine.region, scope.exit_flag)
-        self.code.frame = Frame(None, Block())
+        self.code.frame = Frame(None, BasicBlock())
         env = Env(scope)
         self.bind_arguments(directed, env, self.code.frame, self.captured(decl, scope))
         for param in decl.params:
@@ -297,18 +297,18 @@ class Calls:
         self.code.routine, self.code.frame, self.code.env = saved
         return made
 
-    def _data_parameter(self, param: ast.Param, action: Action) -> Value:
+    def _data_parameter(self, param: ast.Param, action: LoweredAction) -> Value:
         assert param.type is not None
         index = len(action.params)
         name = control_plane_name(param)
         if isinstance(t.strip_newtypes(param.type), t.BoolType):
             action.params.append((name, 1))
-            return Boolean(arith.to_bool(lir.Param(index, 1)))
+            return Boolean(arith.to_bool(lir.RuntimeParam(index, 1)))
         shape = data_shape(param.type)
         if shape is None:
             raise unsupported(param.pos, f"action parameter '{param.name}' of type {param.type}")
         action.params.append((name, shape[0]))
-        raw = lir.Param(index, shape[0])
+        raw = lir.RuntimeParam(index, shape[0])
         return Data(arith.fit(raw, *shape) if shape[1] else raw, *shape)
 
     # --- sub-controls ---
@@ -322,7 +322,7 @@ class Calls:
 
     def apply_control(self, control: ControlInstance, bound: list[Bound], pos: ast.Pos) -> None:
         """Inline the body of a sub-control; an instance that is applied in several places has own parameters."""
-        frame = Frame(self.code.frame, Block())
+        frame = Frame(self.code.frame, BasicBlock())
         env = control.env
         shared = control.passed or self.instances.apply_sites(control.site) > 1 or self.code.in_loop()
         self.bind_arguments(rebind(bound, control.decl.params), env, frame, set(), always_copy=shared)
@@ -353,7 +353,7 @@ def _is_plain(value: Value) -> bool:
         return isinstance(value.expr, lir.Field)
     if isinstance(value, Boolean):
         return isinstance(value.place, lir.Field)
-    if isinstance(value, Header):
+    if isinstance(value, StoredHeader):
         return not isinstance(value.ref, ElemRef)
     if isinstance(value, Struct):
         return all(_is_plain(v) for v in value.fields.values())

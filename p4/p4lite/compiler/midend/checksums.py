@@ -5,12 +5,12 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.arguments import bindings, rebind
-from p4lite.compiler.midend.calls import Calls
+from p4lite.compiler.midend.calls import CallLowering
 from p4lite.compiler.midend.emitter import Env, Frame
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.externs import Externs
 from p4lite.compiler.midend.instances import Instances
-from p4lite.compiler.midend.lir import Block, Field
+from p4lite.compiler.midend.lir import BasicBlock, Field
 from p4lite.compiler.midend.objects import ControlInstance
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
@@ -27,7 +27,9 @@ CHECKSUMS = {
 class Checksums:
     """Lowers checksum controls, which hold nothing else."""
 
-    def __init__(self, code: Places, exprs: Expressions, instances: Instances, calls: Calls, externs: Externs) -> None:
+    def __init__(
+        self, code: Places, exprs: ExpressionLowering, instances: Instances, calls: CallLowering, externs: Externs
+    ) -> None:
         self.code = code
         self.exprs = exprs
         self.instances = instances
@@ -55,7 +57,7 @@ class Checksums:
 
     def _statement(self, stmt: ast.Stmt, verify: bool, holds: lir.Expr) -> None:
         scratch = self.code.scratch("checksum")
-        self.code.frame = Frame(None, Block())
+        self.code.frame = Frame(None, BasicBlock())
         if isinstance(stmt, ast.Block):
             for inner in stmt.stmts:
                 self._statement(inner, verify, holds)
@@ -79,7 +81,7 @@ class Checksums:
         control = receiver.what if isinstance(receiver, Object) else None
         if not isinstance(control, ControlInstance):
             raise unsupported(call.pos, "apply() of this expression")
-        frame = Frame(None, Block())
+        frame = Frame(None, BasicBlock())
         self.calls.bind_arguments(rebind(bindings(call.args), control.decl.params), control.env, frame, set())
         if frame.copy_outs:
             raise unsupported(call.pos, "arguments that must be copied, in a checksum control")

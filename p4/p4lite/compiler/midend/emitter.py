@@ -11,7 +11,7 @@ from p4lite.compiler import ast
 from p4lite.compiler.architecture import Architecture
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.claims import Claims
-from p4lite.compiler.midend.lir import Block, Branch, Expr, Field, Jump, LOp
+from p4lite.compiler.midend.lir import BasicBlock, Branch, Expr, Field, Jump, LOp
 from p4lite.compiler.midend.storage import Storage, boolean
 from p4lite.compiler.midend.values import Boolean, Value
 
@@ -24,8 +24,8 @@ class Routine:
     """A parser, a pipeline control, an action or the deparser while its graph is built."""
 
     kind: str
-    entry: Block
-    current: Block
+    entry: BasicBlock
+    current: BasicBlock
     region: str = ""
     exit_flag: Field | None = None
     """In an action: set this instead of leaving the pipeline, because calls around the table copy out first."""
@@ -67,10 +67,10 @@ class Frame:
     """One inlined call: where return goes and what to copy out then (also on exit)."""
 
     parent: Frame | None
-    done: Block
+    done: BasicBlock
     copy_outs: list[tuple[Value, Value]] = field(default_factory=list)
     result: Value | None = None
-    loops: list[tuple[Block, Block]] = field(default_factory=list)
+    loops: list[tuple[BasicBlock, BasicBlock]] = field(default_factory=list)
     """(break target, continue target), innermost last."""
     call: ast.Pos | None = None
     """The place of the call."""
@@ -94,7 +94,7 @@ class Emitter:
         self.claims = Claims()
         self.globals = Env(None, "")
         self.env = self.globals
-        self.frame = Frame(None, Block())
+        self.frame = Frame(None, BasicBlock())
         self.routine: Routine
         self.scratch("")
 
@@ -105,11 +105,11 @@ class Emitter:
 
     # --- routines ---
 
-    def enter(self, kind: str, region: str, env: Env) -> Block:
+    def enter(self, kind: str, region: str, env: Env) -> BasicBlock:
         """Begin a routine and return its first block."""
-        entry = Block()
+        entry = BasicBlock()
         self.routine = Routine(kind, entry, entry, region)
-        self.frame = Frame(None, Block())
+        self.frame = Frame(None, BasicBlock())
         self.env = env
         return entry
 
@@ -119,9 +119,9 @@ class Emitter:
         self.start(self.frame.done)
         self.end()
 
-    def scratch(self, kind: str) -> Block:
+    def scratch(self, kind: str) -> BasicBlock:
         """Emit into a block of its own, to see whether anything is emitted."""
-        block = Block()
+        block = BasicBlock()
         self.routine = Routine(kind, block, block)
         return block
 
@@ -160,37 +160,37 @@ class Emitter:
         """Append an operation to the current block."""
         self.routine.current.ops.append(op)
 
-    def start(self, block: Block) -> None:
+    def start(self, block: BasicBlock) -> None:
         """Continue in `block`."""
         self.routine.current = block
 
-    def jump(self, to: Block) -> None:
+    def jump(self, to: BasicBlock) -> None:
         """End the current block with a jump, and continue in an unreachable one."""
         if self.routine.current.term is None:
             self.routine.current.term = Jump(to)
-        self.start(Block())
+        self.start(BasicBlock())
 
     def end(self) -> None:
         """End the routine here."""
         if self.routine.current.term is None:
             self.routine.current.term = lir.End()
-        self.start(Block())
+        self.start(BasicBlock())
 
-    def branch(self, cond: Expr, then: Block, other: Block, loc: lir.SourceInfo | None = None) -> None:
+    def branch(self, cond: Expr, then: BasicBlock, other: BasicBlock, loc: lir.SourceInfo | None = None) -> None:
         """End the current block by a condition."""
         if isinstance(cond, lir.Bool):
             self.jump(then if cond.value else other)
             return
         if self.routine.current.term is None:
             self.routine.current.term = Branch(cond, then, other, loc)
-        self.start(Block())
+        self.start(BasicBlock())
 
     def guarded(self, cond: Expr | None, body: Callable[[], None]) -> None:
         """Run `body` only if `cond` holds (always if it is None)."""
         if cond is None:
             body()
             return
-        then, after = Block(), Block()
+        then, after = BasicBlock(), BasicBlock()
         self.branch(cond, then, after)
         self.start(then)
         body()

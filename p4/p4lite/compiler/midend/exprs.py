@@ -9,7 +9,7 @@ from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.callees import Callees
 from p4lite.compiler.midend.effects import has_effects
-from p4lite.compiler.midend.lir import Block, Const, ElemRef, Expr, LastIndex, Op
+from p4lite.compiler.midend.lir import BasicBlock, Const, ElemRef, Expr, LastIndex, Op
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
@@ -17,7 +17,6 @@ from p4lite.compiler.midend.values import (
     ENUM_WIDTH,
     Boolean,
     Data,
-    Header,
     HeaderUnion,
     HeaderValue,
     IntConst,
@@ -26,11 +25,12 @@ from p4lite.compiler.midend.values import (
     Object,
     PlusSliceOf,
     SliceOf,
-    Stack,
+    StoredHeader,
+    StoredStack,
+    StoredUnionStack,
     Struct,
     TextConst,
     UnionInvalid,
-    UnionStack,
     Value,
     as_const,
 )
@@ -50,7 +50,7 @@ def needed_shape(expr: ast.Expr) -> tuple[int, bool]:
     return shape
 
 
-class Expressions:
+class ExpressionLowering:
     """Evaluation of expressions and resolution of destinations."""
 
     def __init__(self, code: Places, callees: Callees, error_codes: dict[str, int]) -> None:
@@ -193,7 +193,7 @@ class Expressions:
     def _outcome(self, call: ast.Call, name: str) -> Boolean:
         """Apply a table and return `t.apply().hit` or `.miss`."""
         outcome = self.code.temp_bool(name)
-        hit, miss, after = Block(), Block(), Block()
+        hit, miss, after = BasicBlock(), BasicBlock(), BasicBlock()
         self.callees.tables.apply(call, {lir.HIT: hit, lir.MISS: miss}, after)
         for block, is_hit in ((hit, True), (miss, False)):
             self.code.start(block)
@@ -206,7 +206,7 @@ class Expressions:
         """Return `base.name`."""
         if isinstance(base, Struct) and name in base.fields:
             return base.fields[name]
-        if isinstance(base, Header):
+        if isinstance(base, StoredHeader):
             return self.code.header_field(base, name, base.type.fields[name], pos)
         if isinstance(base, HeaderValue):
             if base.fields is not None:
@@ -218,27 +218,27 @@ class Expressions:
             member_type = base.type.fields[name]
             assert isinstance(member_type, t.HeaderType)
             return HeaderValue(member_type, None)
-        if isinstance(base, (Stack, UnionStack)):
+        if isinstance(base, (StoredStack, StoredUnionStack)):
             return self._stack_member(base, name, pos)
-        if isinstance(base, NextElement) and isinstance(base.stack, UnionStack):
+        if isinstance(base, NextElement) and isinstance(base.stack, StoredUnionStack):
             return NextElement(base.stack, name)
         raise unsupported(pos, f"'.{name}' of this expression (type {ty})")
 
-    def _stack_member(self, stack: Stack | UnionStack, name: str, pos: ast.Pos) -> Value:
+    def _stack_member(self, stack: StoredStack | StoredUnionStack, name: str, pos: ast.Pos) -> Value:
         if name == "size":
             return IntConst(stack.type.size)
         if name == "next":
             return NextElement(stack)
-        if isinstance(stack, UnionStack):
+        if isinstance(stack, StoredUnionStack):
             raise unsupported(pos, f"'.{name}' of a stack of header unions")
         if name == "lastIndex":
             return Data(arith.fit(LastIndex(stack.name), 32, False), 32)
         if name == "last":
             self.check_not_empty(stack)
-            return Header(ElemRef(stack.name, LastIndex(stack.name)), stack.element)
+            return StoredHeader(ElemRef(stack.name, LastIndex(stack.name)), stack.element)
         raise unsupported(pos, f"'.{name}' of a header stack")
 
-    def check_not_empty(self, stack: Stack) -> None:
+    def check_not_empty(self, stack: StoredStack) -> None:
         """Emit the parser's check that a stack has an element for `last`; the error is StackOutOfBounds."""
         if self.code.routine.kind != "parser":
             return
@@ -250,7 +250,7 @@ class Expressions:
         code = Const(self.error_codes.get("StackOutOfBounds", 0), ENUM_WIDTH)
         self.code.emit(lir.Verify(self._nonempty(stack), code))
 
-    def _nonempty(self, stack: Stack) -> Expr:
+    def _nonempty(self, stack: StoredStack) -> Expr:
         return Op(">", lir.StackSize(stack.name), Const(0, 32))
 
     def _eval_index(self, e: ast.Index) -> Value:
@@ -259,8 +259,8 @@ class Expressions:
         constant = as_const(index)
         if constant is not None:
             return self.constant_index(base, constant, e.pos)
-        if isinstance(base, Stack):
-            return Header(ElemRef(base.name, self.code.data(index, e.pos)), base.element)
+        if isinstance(base, StoredStack):
+            return StoredHeader(ElemRef(base.name, self.code.data(index, e.pos)), base.element)
         if isinstance(base, Struct) and base.fields:
             chosen = self._choose_item(base, self.code.data(index, e.pos), e.pos)
             if chosen is not None:
@@ -268,7 +268,7 @@ class Expressions:
         raise unsupported(e.pos, f"a run-time index of a value of type {e.expr.type}")
 
     def constant_index(self, base: Value, index: int, pos: ast.Pos) -> Value:
-        if isinstance(base, (Stack, UnionStack)):
+        if isinstance(base, (StoredStack, StoredUnionStack)):
             if not 0 <= index < base.type.size:
                 raise unsupported(pos, f"index {index} outside of a stack of {base.type.size}")
             return self.code.element(base, index)
@@ -370,7 +370,7 @@ class Expressions:
             combine = arith.logical_and if e.op == "&&" else arith.logical_or
             return Boolean(combine(left, right))
         target = self.code.temp_bool()
-        evaluate, skip, after = Block(), Block(), Block()
+        evaluate, skip, after = BasicBlock(), BasicBlock(), BasicBlock()
         self.code.branch(left, *((evaluate, skip) if e.op == "&&" else (skip, evaluate)))
         self.code.start(evaluate)
         self.code.copy(target, Boolean(self.eval_truth(e.right)), e.pos)
@@ -381,7 +381,7 @@ class Expressions:
         self.code.start(after)
         return target
 
-    def _eval_ternary(self, e: ast.Ternary) -> Value:
+    def _eval_conditionalexpr(self, e: ast.ConditionalExpr) -> Value:
         cond = self.eval_truth(e.cond)
         if isinstance(cond, lir.Bool):
             return self.eval(e.then if cond.value else e.other)
@@ -395,7 +395,7 @@ class Expressions:
                 return Data(arith.choose(cond, a, b), width, signed)
         assert e.type is not None
         target = self.code.storage.allocate(e.type, "tmp", e.pos)
-        yes, no, after = Block(), Block(), Block()
+        yes, no, after = BasicBlock(), BasicBlock(), BasicBlock()
         self.code.branch(cond, yes, no)
         for block, side in ((yes, e.then), (no, e.other)):
             self.code.start(block)
@@ -479,8 +479,8 @@ class Expressions:
                 return self.constant_index(base, constant, expr.pos)
             if stable:
                 index = self.code.snapshot(index, expr.pos)
-            if isinstance(base, Stack):
-                return Header(ElemRef(base.name, self.code.data(index, expr.pos)), base.element)
+            if isinstance(base, StoredStack):
+                return StoredHeader(ElemRef(base.name, self.code.data(index, expr.pos)), base.element)
             raise unsupported(expr.pos, f"a run-time index of a value of type {expr.expr.type} as destination")
         if isinstance(expr, ast.Member):
             return self.member(self.destination(expr.expr, stable=stable), expr.name, expr.type, expr.pos)

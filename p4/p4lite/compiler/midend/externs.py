@@ -10,8 +10,8 @@ from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.arguments import as_written, bindings
 from p4lite.compiler.midend.effects import has_effects
-from p4lite.compiler.midend.exprs import Expressions, data_width, needed_shape
-from p4lite.compiler.midend.lir import Assign, Const, Expr, Field, FieldList, Named, Prim
+from p4lite.compiler.midend.exprs import ExpressionLowering, data_width, needed_shape
+from p4lite.compiler.midend.lir import Const, Expr, Field, FieldList, LoweredAssign, ObjectRef, Prim
 from p4lite.compiler.midend.objects import ExternInstance, add_own, claim
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
@@ -19,17 +19,17 @@ from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (
     Boolean,
     Data,
-    Header,
     HeaderUnion,
     HeaderValue,
     IntConst,
     NextElement,
     Nothing,
     Object,
-    Stack,
+    StoredHeader,
+    StoredStack,
+    StoredUnionStack,
     Struct,
     TextConst,
-    UnionStack,
     Value,
     Varbit,
     as_const,
@@ -47,7 +47,7 @@ class Externs(ABC):
     deparser_functions = IN_DEPARSER
     """Extern types and functions that may be called in parsers and in deparsers."""
 
-    def __init__(self, code: Places, exprs: Expressions) -> None:
+    def __init__(self, code: Places, exprs: ExpressionLowering) -> None:
         self.code = code
         self.exprs = exprs
         self.learn_lists: dict[object, tuple[FieldList, Struct]] = {}
@@ -122,7 +122,7 @@ class Externs(ABC):
         if simple:
             raise unsupported(pos, "a computed value in the data of a checksum")
         field = self.code.temp(width, signed)
-        self.code.emit(Assign(field, raw))
+        self.code.emit(LoweredAssign(field, raw))
         return field
 
     def calculation(self, algo: str, inputs: list[Field | Const], *, payload: bool = False) -> str:
@@ -276,7 +276,7 @@ class Externs(ABC):
             field = self.code.temp(*shape, "result")
             operands.append(field)
             results.append((value, Data(field, *shape), expr.pos))
-        named = Named("extern", instance.name)
+        named = ObjectRef("extern", instance.name)
         self.code.emit(Prim(f"_{instance.kind}_{call.method}", (named, *operands), self.code.loc(call)))
         for target, result, pos in results:
             self.code.assign(target, result, pos)
@@ -293,11 +293,11 @@ class Externs(ABC):
             target = self.code.storage.allocate(ty, "skipped", call.pos)
         if isinstance(target, NextElement):
             self._extract_next(target, length, call)
-        elif isinstance(target, Header) and isinstance(target.ref, lir.HeaderRef):
+        elif isinstance(target, StoredHeader) and isinstance(target.ref, lir.HeaderRef):
             self.code.emit(lir.Extract("regular", target.ref.name, length, self.code.loc(call)))
-        elif isinstance(target, Header):
+        elif isinstance(target, StoredHeader):
             made = self.code.storage.allocate(target.type, "extracted", call.pos)
-            assert isinstance(made, Header)
+            assert isinstance(made, StoredHeader)
             assert isinstance(made.ref, lir.HeaderRef)
             self.code.emit(lir.Extract("regular", made.ref.name, length, self.code.loc(call)))
             self.code.assign(target, made, call.pos)
@@ -305,7 +305,7 @@ class Externs(ABC):
             raise unsupported(call.pos, "extract into anything but a header")
 
     def _extract_next(self, target: NextElement, length: Expr | None, call: ast.Call) -> None:
-        if isinstance(target.stack, Stack):
+        if isinstance(target.stack, StoredStack):
             self.code.emit(lir.Extract("stack", target.stack.name, length, self.code.loc(call)))
         elif target.member is not None:
             self.code.emit(lir.Extract("union_stack", (target.stack.name, target.member), length, self.code.loc(call)))
@@ -318,7 +318,7 @@ class Externs(ABC):
         bits = self.operand(self.exprs.eval(amount), amount)
         if not isinstance(bits, (Const, Field)):
             field = self.code.temp(32)
-            self.code.emit(Assign(field, bits))
+            self.code.emit(LoweredAssign(field, bits))
             bits = field
         self.code.emit(lir.Advance(bits, self.code.loc(call)))
 
@@ -329,7 +329,7 @@ class Externs(ABC):
         if width is None or t.min_width_bits(ty) != width or width == 0:
             raise unsupported(call.pos, f"lookahead of type {ty}")
         field = self.code.temp(width)
-        self.code.emit(Assign(field, lir.Lookahead(0, width)))
+        self.code.emit(LoweredAssign(field, lir.Lookahead(0, width)))
         value, rest = self._unpack(field, width, width, ty, call.pos)
         assert rest == 0
         return value
@@ -366,12 +366,12 @@ class Externs(ABC):
         self._emit(self.exprs.eval(what), call.pos)
 
     def _emit(self, value: Value, pos: ast.Pos) -> None:
-        if isinstance(value, Header) and isinstance(value.ref, lir.HeaderRef):
+        if isinstance(value, StoredHeader) and isinstance(value.ref, lir.HeaderRef):
             self.code.emit(Prim("emit", (value.ref,)))
         elif isinstance(value, Struct):
             for item in value.fields.values():
                 self._emit(item, pos)
-        elif isinstance(value, (Stack, UnionStack)):
+        elif isinstance(value, (StoredStack, StoredUnionStack)):
             for i in range(value.type.size):
                 self._emit(self.code.element(value, i), pos)
         elif isinstance(value, HeaderUnion):

@@ -6,7 +6,7 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.annotations import annotation_numbers
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.lir import Field, FieldList
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
@@ -16,7 +16,7 @@ from p4lite.compiler.midend.values import Boolean, Data, Struct, Value, as_const
 class FieldLists:
     """The lists of a program, by the index that `@field_list` gives them."""
 
-    def __init__(self, code: Places, exprs: Expressions, decls: list[ast.Declaration]) -> None:
+    def __init__(self, code: Places, exprs: ExpressionLowering, decls: list[ast.Declaration]) -> None:
         self.code = code
         self.exprs = exprs
         self._decls = decls

@@ -7,15 +7,15 @@ from itertools import zip_longest
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.lir import (
     ApplyTable,
-    Assign,
-    Block,
+    BasicBlock,
     Branch,
     Const,
     Field,
     Jump,
+    LoweredAssign,
+    LoweredSelect,
+    LoweredTable,
     Op,
-    Select,
-    Table,
     reachable,
     successors,
 )
@@ -23,8 +23,8 @@ from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.position import NOWHERE, Pos
 
 
-def _retarget(block: Block, resolve: dict[int, Block]) -> None:
-    def to(b: Block) -> Block:
+def _retarget(block: BasicBlock, resolve: dict[int, BasicBlock]) -> None:
+    def to(b: BasicBlock) -> BasicBlock:
         return resolve.get(id(b), b)
 
     term = block.term
@@ -37,13 +37,13 @@ def _retarget(block: Block, resolve: dict[int, Block]) -> None:
     elif isinstance(term, ApplyTable):
         term.targets = {k: to(b) for k, b in term.targets.items()}
         term.default = to(term.default)
-    elif isinstance(term, Select):
+    elif isinstance(term, LoweredSelect):
         for case in term.cases:
             if case.to is not None:
                 case.to = to(case.to)
 
 
-def simplify(entry: Block) -> None:
+def simplify(entry: BasicBlock) -> None:
     """Skip empty blocks and join a block with its only successor where that has no other predecessor."""
     changed = True
     while changed:
@@ -51,9 +51,9 @@ def simplify(entry: Block) -> None:
         changed |= _join(entry)
 
 
-def _thread(entry: Block) -> bool:
+def _thread(entry: BasicBlock) -> bool:
     blocks = reachable(entry)
-    resolve: dict[int, Block] = {}
+    resolve: dict[int, BasicBlock] = {}
     for block in blocks:
         target, seen = block, {id(block)}
         while not target.ops and isinstance(target.term, Jump) and target.name is None:
@@ -71,7 +71,7 @@ def _thread(entry: Block) -> bool:
     return before != [[id(s) for s in successors(b.term)] for b in blocks]
 
 
-def _join(entry: Block) -> bool:
+def _join(entry: BasicBlock) -> bool:
     blocks = reachable(entry)
     predecessors: dict[int, int] = {id(entry): 1}
     for block in blocks:
@@ -97,7 +97,7 @@ def second_place(first: ApplyTable, second: ApplyTable) -> Pos | None:
     return next((new for old, new in pairs if new is not None and new != old), fallback)
 
 
-def applied_again(entry: Block) -> tuple[ApplyTable, ApplyTable] | None:
+def applied_again(entry: BasicBlock) -> tuple[ApplyTable, ApplyTable] | None:
     """Return two applications of a table, the second of which can follow the first, if there are any."""
     for block in reachable(entry):
         if not isinstance(block.term, ApplyTable):
@@ -109,14 +109,14 @@ def applied_again(entry: Block) -> tuple[ApplyTable, ApplyTable] | None:
     return None
 
 
-def merge_sites(entry: Block, site: Field) -> None:
+def merge_sites(entry: BasicBlock, site: Field) -> None:
     """Give each table one node; where it is applied in several places, `site` decides where to continue.
 
     Raises:
         Unsupported: one place branches on hit or miss and another on the action.
     """
-    sites: dict[int, list[Block]] = {}
-    tables: dict[int, Table] = {}
+    sites: dict[int, list[BasicBlock]] = {}
+    tables: dict[int, LoweredTable] = {}
     for block in reachable(entry):
         if isinstance(block.term, ApplyTable):
             tables[id(block.term.table)] = block.term.table
@@ -136,18 +136,18 @@ def merge_sites(entry: Block, site: Field) -> None:
         targets = {label: _dispatch(site, [t.targets.get(label, t.default) for t in terms]) for label in sorted(labels)}
         default = _dispatch(site, [t.default for t in terms])
         for number, block in enumerate(blocks):
-            block.ops.append(Assign(site, Const(number, site.width)))
+            block.ops.append(LoweredAssign(site, Const(number, site.width)))
             block.term = ApplyTable(tables[key], dict(targets), default, terms[number].calls)
 
 
-def _dispatch(site: Field, targets: list[Block]) -> Block:
+def _dispatch(site: Field, targets: list[BasicBlock]) -> BasicBlock:
     """Return a block that continues at the target numbered by `site`."""
     if all(b is targets[0] for b in targets):
         return targets[0]
     otherwise = targets[-1]
     for number in range(len(targets) - 2, -1, -1):
         cond = Op("==", site, Const(number, site.width))
-        otherwise = Block(term=Branch(cond, targets[number], otherwise))
+        otherwise = BasicBlock(term=Branch(cond, targets[number], otherwise))
     return otherwise
 
 
@@ -169,8 +169,8 @@ def fields_used(program: lir.LoweredProgram) -> set[Field]:
     return used
 
 
-def _graph_blocks(program: lir.LoweredProgram) -> list[Block]:
-    out: list[Block] = []
+def _graph_blocks(program: lir.LoweredProgram) -> list[BasicBlock]:
+    out: list[BasicBlock] = []
     for pipeline in program.pipelines:
         out.extend(reachable(pipeline.entry))
     return out

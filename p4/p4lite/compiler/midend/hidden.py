@@ -7,7 +7,7 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.emitter import Emitter, Routine
-from p4lite.compiler.midend.lir import DEFAULT_TABLE_SIZE, Action, ApplyTable, Block, Table
+from p4lite.compiler.midend.lir import DEFAULT_TABLE_SIZE, ApplyTable, BasicBlock, LoweredAction, LoweredTable
 from p4lite.compiler.midend.names import UniqueNames
 
 
@@ -17,12 +17,12 @@ class HiddenTables:
     def __init__(self, code: Emitter) -> None:
         self.code = code
         self._names = UniqueNames()
-        self._made: list[Table | Action] = []
+        self._made: list[LoweredTable | LoweredAction] = []
 
     def in_action(self, node: ast.Node, body: Callable[[], None]) -> None:
         """Run `body` as an action of its own, called here."""
         loc = self.code.loc(node)
-        made = Action(self._name(f"loop{node.pos.line}"), [], Block(), loc)
+        made = LoweredAction(self._name(f"loop{node.pos.line}"), [], BasicBlock(), loc)
         self._made.append(made)
         outside = self.code.routine
         self.code.routine = Routine("action", made.body, made.body, outside.region)
@@ -32,10 +32,10 @@ class HiddenTables:
         self.code.out.actions.append(made)
         self.call_node(made, loc)
 
-    def call_node(self, action: Action, loc: lir.SourceInfo | None) -> None:
+    def call_node(self, action: LoweredAction, loc: lir.SourceInfo | None) -> None:
         """Run an action here, by a table of its own that does nothing else."""
         short = action.name.rpartition(".")[2]
-        table = Table(
+        table = LoweredTable(
             self._name(f"tbl_{short}"),
             [],
             [action],
@@ -45,7 +45,7 @@ class HiddenTables:
             loc=loc,
         )
         self._made.append(table)
-        after = Block()
+        after = BasicBlock()
         if self.code.routine.current.term is None:
             self.code.routine.current.term = ApplyTable(table, {}, after)
         self.code.start(after)

@@ -8,7 +8,7 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend.arguments import bindings
 from p4lite.compiler.midend.emitter import Env
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.names import control_plane_name, qualified
 from p4lite.compiler.midend.objects import ControlInstance, ExternInstance, ParserInstance
 from p4lite.compiler.midend.places import Places
@@ -22,7 +22,7 @@ class Instances:
     def __init__(
         self,
         code: Places,
-        exprs: Expressions,
+        exprs: ExpressionLowering,
         site_counts: dict[ast.Node, int],
         declare: Callable[[ExternInstance], None],
     ) -> None:

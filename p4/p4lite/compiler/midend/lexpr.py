@@ -54,7 +54,7 @@ class LastField:
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class RuntimeParam:
     """Run-time data of an action."""
 
     index: int
@@ -71,7 +71,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
-class Ternary:
+class LoweredConditional:
     """`cond ? then : other`; only the chosen side is evaluated."""
 
     cond: Expr
@@ -153,7 +153,7 @@ class UnionStackRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ObjectRef:
     """A named object as an argument: `register_array`, `counter_array`, `meter_array`, `calculation`."""
 
     kind: str
@@ -181,9 +181,9 @@ Expr: TypeAlias = (
     | Field
     | ElemField
     | LastField
-    | Param
+    | RuntimeParam
     | Op
-    | Ternary
+    | LoweredConditional
     | Lookahead
     | LastIndex
     | StackSize
@@ -191,7 +191,7 @@ Expr: TypeAlias = (
     | SameHeader
 )
 Ref: TypeAlias = HeaderRef | ElemRef | StackRef | UnionRef | UnionStackRef
-Arg: TypeAlias = Expr | Ref | Named | Text | Vector
+Arg: TypeAlias = Expr | Ref | ObjectRef | Text | Vector
 
 _BOOL_OPS = frozenset({"==", "!=", "<", "<=", ">", ">=", "and", "or", "not", "valid", "d2b"})
 
@@ -200,7 +200,7 @@ def is_bool(expr: Arg) -> bool:
     """Return whether BMv2 evaluates the expression to a boolean, not to data."""
     if isinstance(expr, Op):
         return expr.op in _BOOL_OPS
-    if isinstance(expr, Ternary):
+    if isinstance(expr, LoweredConditional):
         return is_bool(expr.then)
     return isinstance(expr, (Bool, Valid, SameHeader))
 
@@ -211,7 +211,7 @@ def children(expr: Arg) -> Iterator[Arg]:
         if expr.left is not None:
             yield expr.left
         yield expr.right
-    elif isinstance(expr, Ternary):
+    elif isinstance(expr, LoweredConditional):
         yield from (expr.cond, expr.then, expr.other)
     elif isinstance(expr, (ElemField, ElemRef)):
         yield expr.index

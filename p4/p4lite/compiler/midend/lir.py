@@ -23,14 +23,14 @@ from p4lite.compiler.midend.lexpr import (
     LastField,
     LastIndex,
     Lookahead,
-    Named,
+    LoweredConditional,
+    ObjectRef,
     Op,
-    Param,
     Ref,
+    RuntimeParam,
     SameHeader,
     StackRef,
     StackSize,
-    Ternary,
     Text,
     UnionRef,
     UnionStackRef,
@@ -60,7 +60,7 @@ class SourceInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class LoweredAssign:
     """Data assignment; the destination truncates to its width."""
 
     target: Field | ElemField
@@ -108,7 +108,7 @@ class Verify:
     loc: SourceInfo | None = None
 
 
-LOp: TypeAlias = Assign | Prim | Extract | Advance | Verify
+LOp: TypeAlias = LoweredAssign | Prim | Extract | Advance | Verify
 
 
 # --- control flow -------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ LOp: TypeAlias = Assign | Prim | Extract | Advance | Verify
 class Jump:
     """Go on with another block."""
 
-    to: Block
+    to: BasicBlock
 
 
 @dataclass(slots=True)
@@ -126,8 +126,8 @@ class Branch:
     """Go on by a boolean."""
 
     cond: Expr
-    then: Block
-    other: Block
+    then: BasicBlock
+    other: BasicBlock
     loc: SourceInfo | None = None
 
 
@@ -138,9 +138,9 @@ class ApplyTable:
     `calls`: the places of the calls that lead here, the outermost first, and last that of apply() itself.
     """
 
-    table: Table
-    targets: dict[str, Block]
-    default: Block
+    table: LoweredTable
+    targets: dict[str, BasicBlock]
+    default: BasicBlock
     calls: tuple[Pos, ...] = ()
 
 
@@ -150,28 +150,28 @@ class End:
 
 
 @dataclass(slots=True)
-class SelectCase:
+class LoweredSelectCase:
     """One case of a select: per key a value and a mask (None: all bits), or a value set."""
 
     keys: list[tuple[int, int | None]]
     vset: str | None
-    to: Block | None
+    to: BasicBlock | None
     loc: SourceInfo | None = None
 
 
 @dataclass(slots=True)
-class Select:
+class LoweredSelect:
     """Parser transition on fields."""
 
     keys: list[Field | LastField]
-    cases: list[SelectCase]
+    cases: list[LoweredSelectCase]
 
 
-Terminator: TypeAlias = Jump | Branch | ApplyTable | End | Select
+Terminator: TypeAlias = Jump | Branch | ApplyTable | End | LoweredSelect
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class BasicBlock:
     """Straight-line operations and what follows them; `loc` of a parser state."""
 
     ops: list[LOp] = field(default_factory=list)
@@ -180,24 +180,24 @@ class Block:
     loc: SourceInfo | None = None
 
 
-def successors(term: Terminator | None) -> list[Block]:
+def successors(term: Terminator | None) -> list[BasicBlock]:
     """Return the blocks a terminator can go to, each once, in order."""
-    out: list[Block] = []
+    out: list[BasicBlock] = []
     if isinstance(term, Jump):
         out = [term.to]
     elif isinstance(term, Branch):
         out = [term.then, term.other]
     elif isinstance(term, ApplyTable):
         out = [*term.targets.values(), term.default]
-    elif isinstance(term, Select):
+    elif isinstance(term, LoweredSelect):
         out = [c.to for c in term.cases if c.to is not None]
     seen: set[int] = set()
     return [b for b in out if not (id(b) in seen or seen.add(id(b)))]  # type: ignore[func-returns-value]
 
 
-def reachable(entry: Block) -> list[Block]:
+def reachable(entry: BasicBlock) -> list[BasicBlock]:
     """Return all blocks that can be reached, in depth-first preorder."""
-    order: list[Block] = []
+    order: list[BasicBlock] = []
     seen: set[int] = set()
     stack = [entry]
     while stack:
@@ -224,7 +224,7 @@ class FieldDef:
 
 
 @dataclass(slots=True)
-class HeaderType:
+class LoweredHeaderType:
     """A header or metadata type."""
 
     name: str
@@ -252,7 +252,7 @@ class StackInst:
 
 
 @dataclass(slots=True)
-class UnionType:
+class LoweredUnionType:
     """A header union type: (member name, header type) pairs."""
 
     name: str
@@ -277,12 +277,12 @@ class UnionStackInst:
 
 
 @dataclass(slots=True, eq=False)
-class Action:
+class LoweredAction:
     """An action; `params` are (name, width) of the run-time data."""
 
     name: str
     params: list[tuple[str, int]]
-    body: Block
+    body: BasicBlock
     loc: SourceInfo | None = None
     hidden: bool = False
 
@@ -308,11 +308,11 @@ class EntryKey:
 
 
 @dataclass(slots=True)
-class Entry:
+class InitialEntry:
     """A const or initial entry."""
 
     keys: list[EntryKey]
-    action: Action
+    action: LoweredAction
     args: list[int]
     priority: int
     loc: SourceInfo | None = None
@@ -330,17 +330,17 @@ class ActionProfile:
 
 
 @dataclass(slots=True, eq=False)
-class Table:
+class LoweredTable:
     """A table as BMv2 sees it."""
 
     name: str
     keys: list[TableKey]
-    actions: list[Action]
+    actions: list[LoweredAction]
     size: int
-    default: Action | None = None
+    default: LoweredAction | None = None
     default_args: list[int] = field(default_factory=list)
     default_const: bool = False
-    entries: list[Entry] | None = None
+    entries: list[InitialEntry] | None = None
     entries_const: bool = True
     profile: ActionProfile | None = None
     with_counters: bool = False
@@ -350,7 +350,7 @@ class Table:
 
 
 @dataclass(slots=True)
-class Counter:
+class LoweredCounter:
     """A counter array; `binding` is the table of a direct counter."""
 
     name: str
@@ -360,7 +360,7 @@ class Counter:
 
 
 @dataclass(slots=True)
-class Meter:
+class LoweredMeter:
     """A meter array (`kind` bytes or packets); direct ones have a table and a result field."""
 
     name: str
@@ -372,7 +372,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class Register:
+class LoweredRegister:
     """A register array; all cells are `initial` at first."""
 
     name: str
@@ -434,29 +434,29 @@ class ValueSet:
 
 
 @dataclass(slots=True)
-class Pipeline:
+class LoweredPipeline:
     """An ingress or egress pipeline."""
 
     name: str
-    entry: Block
+    entry: BasicBlock
     loc: SourceInfo | None = None
 
 
 @dataclass(slots=True)
-class Parser:
+class LoweredParser:
     """A parser."""
 
     name: str
-    entry: Block
+    entry: BasicBlock
 
 
 @dataclass(slots=True)
-class Deparser:
+class LoweredDeparser:
     """A deparser: what it computes first, then the headers that it emits."""
 
     name: str
     order: list[str]
-    body: Block
+    body: BasicBlock
     loc: SourceInfo | None = None
 
 
@@ -465,22 +465,22 @@ class LoweredProgram:
     """All that the back end writes; order is the order of the output."""
 
     program: str = ""
-    header_types: dict[str, HeaderType] = field(default_factory=dict)
+    header_types: dict[str, LoweredHeaderType] = field(default_factory=dict)
     headers: dict[str, HeaderInst] = field(default_factory=dict)
     stacks: dict[str, StackInst] = field(default_factory=dict)
-    union_types: dict[str, UnionType] = field(default_factory=dict)
+    union_types: dict[str, LoweredUnionType] = field(default_factory=dict)
     unions: dict[str, UnionInst] = field(default_factory=dict)
     union_stacks: dict[str, UnionStackInst] = field(default_factory=dict)
     errors: list[tuple[str, int]] = field(default_factory=list)
     enums: list[tuple[str, list[tuple[str, int]]]] = field(default_factory=list)
     value_sets: list[ValueSet] = field(default_factory=list)
-    parsers: list[Parser] = field(default_factory=list)
-    pipelines: list[Pipeline] = field(default_factory=list)
-    deparsers: list[Deparser] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
-    counters: list[Counter] = field(default_factory=list)
-    meters: list[Meter] = field(default_factory=list)
-    registers: list[Register] = field(default_factory=list)
+    parsers: list[LoweredParser] = field(default_factory=list)
+    pipelines: list[LoweredPipeline] = field(default_factory=list)
+    deparsers: list[LoweredDeparser] = field(default_factory=list)
+    actions: list[LoweredAction] = field(default_factory=list)
+    counters: list[LoweredCounter] = field(default_factory=list)
+    meters: list[LoweredMeter] = field(default_factory=list)
+    registers: list[LoweredRegister] = field(default_factory=list)
     externs: list[ExternObject] = field(default_factory=list)
     calculations: list[Calculation] = field(default_factory=list)
     checksums: list[Checksum] = field(default_factory=list)
@@ -489,24 +489,19 @@ class LoweredProgram:
 
 
 __all__ = [
-    "Action",
     "ActionProfile",
     "Advance",
     "ApplyTable",
     "Arg",
-    "Assign",
-    "Block",
+    "BasicBlock",
     "Bool",
     "Branch",
     "Calculation",
     "Checksum",
     "Const",
-    "Counter",
-    "Deparser",
     "ElemField",
     "ElemRef",
     "End",
-    "Entry",
     "EntryKey",
     "Expr",
     "ExternObject",
@@ -516,39 +511,44 @@ __all__ = [
     "FieldList",
     "HeaderInst",
     "HeaderRef",
-    "HeaderType",
+    "InitialEntry",
     "Jump",
     "LOp",
     "LastField",
     "LastIndex",
     "Lookahead",
+    "LoweredAction",
+    "LoweredAssign",
+    "LoweredConditional",
+    "LoweredCounter",
+    "LoweredDeparser",
+    "LoweredHeaderType",
+    "LoweredMeter",
+    "LoweredParser",
+    "LoweredPipeline",
     "LoweredProgram",
-    "Meter",
-    "Named",
+    "LoweredRegister",
+    "LoweredSelect",
+    "LoweredSelectCase",
+    "LoweredTable",
+    "LoweredUnionType",
+    "ObjectRef",
     "Op",
-    "Param",
-    "Parser",
-    "Pipeline",
     "Prim",
     "Ref",
-    "Register",
+    "RuntimeParam",
     "SameHeader",
-    "Select",
-    "SelectCase",
     "SourceInfo",
     "StackInst",
     "StackRef",
     "StackSize",
-    "Table",
     "TableKey",
     "Terminator",
-    "Ternary",
     "Text",
     "UnionInst",
     "UnionRef",
     "UnionStackInst",
     "UnionStackRef",
-    "UnionType",
     "Valid",
     "ValueSet",
     "Vector",

@@ -81,7 +81,7 @@ def add_register(code: Places, instance: ExternInstance, initial: int = 0) -> No
     size = int_argument(instance, "size")
     if size == 0:
         raise unsupported(instance.node.pos, "a register of size 0")
-    code.out.registers.append(lir.Register(instance.name, size, shape[0], code.loc(instance.node), initial))
+    code.out.registers.append(lir.LoweredRegister(instance.name, size, shape[0], code.loc(instance.node), initial))
 
 
 def add_own(code: Places, instance: ExternInstance) -> None:

@@ -12,7 +12,18 @@ from typing import cast
 
 from p4lite.compiler.midend import lir
 from p4lite.compiler.midend.graph import fields_used
-from p4lite.compiler.midend.lir import Arg, Assign, Block, Const, Expr, Field, LOp, Param, Prim, reachable
+from p4lite.compiler.midend.lir import (
+    Arg,
+    BasicBlock,
+    Const,
+    Expr,
+    Field,
+    LOp,
+    LoweredAssign,
+    Prim,
+    RuntimeParam,
+    reachable,
+)
 from p4lite.compiler.midend.storage import SCALARS, SCALARS_TYPE
 
 DESTINATIONS = {
@@ -56,8 +67,8 @@ def _rewrite(arg: Arg, known: dict[Field, Expr]) -> Arg:
     if isinstance(arg, lir.Op):
         left = None if arg.left is None else _expr(arg.left, known)
         return replace(arg, left=left, right=_expr(arg.right, known))
-    if isinstance(arg, lir.Ternary):
-        return lir.Ternary(_expr(arg.cond, known), _expr(arg.then, known), _expr(arg.other, known))
+    if isinstance(arg, lir.LoweredConditional):
+        return lir.LoweredConditional(_expr(arg.cond, known), _expr(arg.then, known), _expr(arg.other, known))
     if isinstance(arg, (lir.ElemField, lir.ElemRef)):
         return replace(arg, index=_expr(arg.index, known))
     if isinstance(arg, lir.Valid) and isinstance(arg.target, lir.ElemRef):
@@ -85,7 +96,7 @@ def _result(op: Prim) -> int | None:
 
 def operands(op: LOp) -> Iterator[Arg]:
     """Yield what an operation reads."""
-    if isinstance(op, Assign):
+    if isinstance(op, LoweredAssign):
         yield op.value
         if isinstance(op.target, lir.ElemField):
             yield op.target.index
@@ -103,7 +114,7 @@ def operands(op: LOp) -> Iterator[Arg]:
 
 def written_field(op: LOp) -> Field | None:
     """Return the field that an operation writes, if it is a single one."""
-    if isinstance(op, Assign):
+    if isinstance(op, LoweredAssign):
         return op.target if isinstance(op.target, Field) else None
     written = _result(op) if isinstance(op, Prim) else None
     if isinstance(op, Prim) and written is not None:
@@ -112,16 +123,16 @@ def written_field(op: LOp) -> Field | None:
     return None
 
 
-def _terminator_reads(block: Block) -> Iterator[Field]:
+def _terminator_reads(block: BasicBlock) -> Iterator[Field]:
     term = block.term
     if isinstance(term, lir.Branch):
         yield from fields_in(term.cond)
-    elif isinstance(term, lir.Select):
+    elif isinstance(term, lir.LoweredSelect):
         yield from (k for k in term.keys if isinstance(k, Field))
 
 
 def _map_operands(op: LOp, known: dict[Field, Expr]) -> LOp:
-    if isinstance(op, Assign):
+    if isinstance(op, LoweredAssign):
         target = op.target
         if isinstance(target, lir.ElemField):
             target = replace(target, index=_expr(target.index, known))
@@ -173,7 +184,7 @@ class _Known:
                 del self._copies[value]
 
 
-def _propagate(block: Block, removable: set[Field]) -> None:
+def _propagate(block: BasicBlock, removable: set[Field]) -> None:
     """Use the source of a copy in place of the copy, as long as neither is written."""
     facts = _Known()
     known = facts.values
@@ -185,22 +196,22 @@ def _propagate(block: Block, removable: set[Field]) -> None:
             facts.forget(target)
         elif not (isinstance(made, (lir.Verify, lir.Advance)) or (isinstance(made, Prim) and made.op in KEEPS_HEADERS)):
             facts.forget_headers()
-        if isinstance(made, Assign) and made.target in removable and isinstance(made.target, Field):
+        if isinstance(made, LoweredAssign) and made.target in removable and isinstance(made.target, Field):
             value, target_field = made.value, made.target
             same_type = isinstance(value, Field) and (value.width, value.signed) == (
                 target_field.width,
                 target_field.signed,
             )
-            if (isinstance(value, (Const, Param)) or same_type) and value != target_field:
+            if (isinstance(value, (Const, RuntimeParam)) or same_type) and value != target_field:
                 facts.add(target_field, value)
     term = block.term
     if isinstance(term, lir.Branch):
         term.cond = _expr(term.cond, known)
-    elif isinstance(term, lir.Select):
+    elif isinstance(term, lir.LoweredSelect):
         term.keys = [new if isinstance(new := _rewrite(k, known), (Field, lir.LastField)) else k for k in term.keys]
 
 
-def _eliminate(entry: Block, removable: set[Field]) -> bool:
+def _eliminate(entry: BasicBlock, removable: set[Field]) -> bool:
     """Drop stores to fields of `removable` that nothing reads afterwards; return whether there were any."""
     blocks = reachable(entry)
     live_in: dict[int, set[Field]] = {id(b): set() for b in blocks}
@@ -220,8 +231,8 @@ def _eliminate(entry: Block, removable: set[Field]) -> bool:
         kept: list[LOp] = []
         for op in reversed(block.ops):
             target = written_field(op)
-            dead = isinstance(op, Assign) and target in removable and target not in live
-            if dead and isinstance(op, Assign) and not isinstance(op.value, lir.Lookahead):
+            dead = isinstance(op, LoweredAssign) and target in removable and target not in live
+            if dead and isinstance(op, LoweredAssign) and not isinstance(op.value, lir.Lookahead):
                 removed = True
                 continue
             _step(op, live, removable)
@@ -231,7 +242,7 @@ def _eliminate(entry: Block, removable: set[Field]) -> bool:
     return removed
 
 
-def _live_out(block: Block, live_in: dict[int, set[Field]]) -> set[Field]:
+def _live_out(block: BasicBlock, live_in: dict[int, set[Field]]) -> set[Field]:
     live: set[Field] = set()
     for successor in lir.successors(block.term):
         live |= live_in[id(successor)]
@@ -247,7 +258,7 @@ def _step(op: LOp, live: set[Field], removable: set[Field]) -> None:
         live.update(f for f in fields_in(arg) if f in removable)
 
 
-def _graph_fields(entry: Block) -> set[Field]:
+def _graph_fields(entry: BasicBlock) -> set[Field]:
     out: set[Field] = set()
     for block in reachable(entry):
         out.update(_terminator_reads(block))
@@ -280,7 +291,7 @@ def optimise(program: lir.LoweredProgram, keep: Callable[[Field], bool]) -> None
 
 
 def _drop_unused(
-    program: lir.LoweredProgram, entries: list[Block], outside: set[Field], keep: Callable[[Field], bool]
+    program: lir.LoweredProgram, entries: list[BasicBlock], outside: set[Field], keep: Callable[[Field], bool]
 ) -> None:
     """Remove fields of `scalars` that are not used any more."""
     used = set(outside)

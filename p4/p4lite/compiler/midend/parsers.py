@@ -8,15 +8,24 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.arguments import bindings, rebind
-from p4lite.compiler.midend.calls import Calls
+from p4lite.compiler.midend.calls import CallLowering
 from p4lite.compiler.midend.emitter import Frame
-from p4lite.compiler.midend.exprs import Expressions
-from p4lite.compiler.midend.lir import Assign, Block, Const, Field, LastField, Select, SelectCase, Verify
+from p4lite.compiler.midend.exprs import ExpressionLowering
+from p4lite.compiler.midend.lir import (
+    BasicBlock,
+    Const,
+    Field,
+    LastField,
+    LoweredAssign,
+    LoweredSelect,
+    LoweredSelectCase,
+    Verify,
+)
 from p4lite.compiler.midend.names import UniqueNames, control_plane_name, qualified
 from p4lite.compiler.midend.objects import ParserInstance
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value, as_const
 
 KeySet = list[tuple[int, int | None]]
@@ -24,35 +33,37 @@ MAX_RANGE_CASES = 4096
 """Cases that the ranges of one select may be expanded to."""
 
 
-class Parsers:
+class ParserLowering:
     """Parser states and transitions."""
 
-    def __init__(self, code: Places, exprs: Expressions, statements: Statements, calls: Calls) -> None:
+    def __init__(
+        self, code: Places, exprs: ExpressionLowering, statements: StatementLowering, calls: CallLowering
+    ) -> None:
         self.code = code
         self.exprs = exprs
         self.statements = statements
         self.calls = calls
-        self._reject = Block(term=lir.End())
-        self._no_match: Block | None = None
+        self._reject = BasicBlock(term=lir.End())
+        self._no_match: BasicBlock | None = None
         self._state_names = UniqueNames()
         self._value_sets: set[str] = set()
 
     def whole(self, decl: ast.ParserDecl) -> None:
         """Lower a parser of the package, whose states have names of their own."""
-        self._reject, self._no_match, self._state_names = Block(term=lir.End()), None, UniqueNames()
-        self.states(decl, Block(term=lir.End()), "")
+        self._reject, self._no_match, self._state_names = BasicBlock(term=lir.End()), None, UniqueNames()
+        self.states(decl, BasicBlock(term=lir.End()), "")
 
-    def states(self, decl: ast.ParserDecl, accept: Block, prefix: str) -> None:
+    def states(self, decl: ast.ParserDecl, accept: BasicBlock, prefix: str) -> None:
         """Lower all states of a parser that can be reached from `start`; acceptance continues in the block `accept`."""
         self.calls.declare_locals(decl.locals)
         states = decl.states or []
         start = next(s for s in states if s.name == "start")
-        blocks: dict[ast.ParserState, Block] = {ast.ACCEPT: accept, ast.REJECT: self._reject}
+        blocks: dict[ast.ParserState, BasicBlock] = {ast.ACCEPT: accept, ast.REJECT: self._reject}
         todo: list[ast.ParserState] = []
 
-        def block_of(state: ast.ParserState) -> Block:
+        def block_of(state: ast.ParserState) -> BasicBlock:
             if state not in blocks:
-                blocks[state] = Block(name=self._state_name(prefix, state.name), loc=self.code.loc(state))
+                blocks[state] = BasicBlock(name=self._state_name(prefix, state.name), loc=self.code.loc(state))
                 todo.append(state)
             return blocks[state]
 
@@ -83,7 +94,7 @@ class Parsers:
         instance = receiver.what if isinstance(receiver, Object) else None
         if not isinstance(instance, ParserInstance):
             raise unsupported(call.pos, "apply() of this expression")
-        frame = Frame(self.code.frame, Block())
+        frame = Frame(self.code.frame, BasicBlock())
         bound = rebind(bindings(call.args), instance.decl.params)
         self.calls.bind_arguments(bound, instance.env, frame, set())
         prefix = instance.path.rpartition(".")[2]
@@ -100,34 +111,34 @@ class Parsers:
             for leaf in self._select_leaves(value, expr)
         ]
         keys = [self._select_key(v, select.pos) for v in values]
-        cases: list[SelectCase] = []
+        cases: list[LoweredSelectCase] = []
         complete = False
         for case in select.cases:
             target = case.target
             assert target is not None
-            to: Block = block_of(target)
+            to: BasicBlock = block_of(target)
             loc = self.code.loc(case)
             if len(case.keys) == 1 and isinstance(case.keys[0], (ast.DontCare, ast.DefaultExpr)):
-                cases.append(SelectCase([], None, to, loc))
+                cases.append(LoweredSelectCase([], None, to, loc))
                 complete = True
                 break
             vset = self._value_set(case.keys)
             if vset is not None:
                 if len(case.keys) > 1:
                     raise unsupported(case.pos, "a value set together with other keys in one case")
-                cases.append(SelectCase([], vset, to, loc))
+                cases.append(LoweredSelectCase([], vset, to, loc))
                 continue
             keysets = self._keysets(case, values)
             if any(all(mask == 0 for _, mask in keyset) for keyset in keysets):
-                cases.append(SelectCase([], None, to, loc))
+                cases.append(LoweredSelectCase([], None, to, loc))
                 complete = True
                 break
-            cases.extend(SelectCase(keyset, None, to, loc) for keyset in keysets)
+            cases.extend(LoweredSelectCase(keyset, None, to, loc) for keyset in keysets)
         if not complete:
-            cases.append(SelectCase([], None, self._no_match_block(), self.code.loc(select)))
+            cases.append(LoweredSelectCase([], None, self._no_match_block(), self.code.loc(select)))
         if self.code.routine.current.term is None:
-            self.code.routine.current.term = Select(keys, cases)
-        self.code.start(Block())
+            self.code.routine.current.term = LoweredSelect(keys, cases)
+        self.code.start(BasicBlock())
 
     def _select_leaves(self, value: Value, expr: ast.Expr) -> list[Value]:
         if isinstance(value, Struct):
@@ -146,7 +157,7 @@ class Parsers:
         if isinstance(raw, (Field, LastField)) and raw.width == width:
             return raw
         field = self.code.temp(width, signed, "select")
-        self.code.emit(Assign(field, raw))
+        self.code.emit(LoweredAssign(field, raw))
         return field
 
     def _value_set(self, keys: list[ast.Expr]) -> str | None:
@@ -198,7 +209,7 @@ class Parsers:
             return [(0, 0)]
         if isinstance(expr, ast.Mask):
             return [(self._number(expr.value, width), self._number(expr.mask, width))]
-        if isinstance(expr, ast.Range):
+        if isinstance(expr, ast.RangeExpr):
             low, high = self._signed_number(expr.lo), self._signed_number(expr.hi)
             offset = 1 << (width - 1) if signed else 0
             return [
@@ -222,10 +233,10 @@ class Parsers:
             raise unsupported(expr.pos, "a keyset that is not constant")
         return number & arith.mask(width)
 
-    def _no_match_block(self) -> Block:
+    def _no_match_block(self) -> BasicBlock:
         if self._no_match is None:
             code = Const(self.exprs.error_codes.get("NoMatch", 0), ENUM_WIDTH)
-            self._no_match = Block([Verify(lir.Bool(False), code)], lir.End(), self._state_name("", "noMatch"))
+            self._no_match = BasicBlock([Verify(lir.Bool(False), code)], lir.End(), self._state_name("", "noMatch"))
         return self._no_match
 
 
@@ -242,10 +253,12 @@ def range_to_masks(low: int, high: int, width: int) -> list[tuple[int, int]]:
     return out
 
 
-def selects_for_branches(entry: Block, field: Field) -> None:
+def selects_for_branches(entry: BasicBlock, field: Field) -> None:
     """Replace two-way branches of a parser by selects on a 1-bit field."""
     for block in lir.reachable(entry):
         term = block.term
         if isinstance(term, lir.Branch):
-            block.ops.append(Assign(field, arith.to_data(term.cond)))
-            block.term = Select([field], [SelectCase([(1, None)], None, term.then), SelectCase([], None, term.other)])
+            block.ops.append(LoweredAssign(field, arith.to_data(term.cond)))
+            block.term = LoweredSelect(
+                [field], [LoweredSelectCase([(1, None)], None, term.then), LoweredSelectCase([], None, term.other)]
+            )

@@ -9,16 +9,16 @@ from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.emitter import Emitter, Frame
 from p4lite.compiler.midend.lir import (
-    Assign,
     Const,
     ElemField,
     ElemRef,
     Expr,
     Field,
     HeaderRef,
+    LoweredAssign,
+    LoweredConditional,
     Op,
     Prim,
-    Ternary,
     Valid,
 )
 from p4lite.compiler.midend.report import unsupported
@@ -26,7 +26,6 @@ from p4lite.compiler.midend.storage import boolean, data_shape
 from p4lite.compiler.midend.values import (
     Boolean,
     Data,
-    Header,
     HeaderUnion,
     HeaderValue,
     IntConst,
@@ -34,10 +33,11 @@ from p4lite.compiler.midend.values import (
     Nothing,
     PlusSliceOf,
     SliceOf,
-    Stack,
+    StoredHeader,
+    StoredStack,
+    StoredUnionStack,
     Struct,
     UnionInvalid,
-    UnionStack,
     Value,
     Varbit,
     may_overlap,
@@ -51,12 +51,12 @@ def _largest(expr: Expr) -> int:
     """Return an upper bound of a data expression."""
     if isinstance(expr, Const):
         return expr.value
-    if isinstance(expr, (Field, lir.Param)):
+    if isinstance(expr, (Field, lir.RuntimeParam)):
         return arith.mask(expr.width)
     if isinstance(expr, Op) and expr.op == "&":
         assert expr.left is not None
         return min(_largest(expr.left), _largest(expr.right))
-    if isinstance(expr, Ternary):
+    if isinstance(expr, LoweredConditional):
         return max(_largest(expr.then), _largest(expr.other))
     return arith.mask(64)
 
@@ -89,7 +89,7 @@ class Places(Emitter):
             if value.signed and not expr.signed:
                 read = arith.fit(read, value.width, True)
             guard = self.index_guard(expr.stack, expr.index)
-            return read if guard is None else Ternary(guard, read, Const(0, value.width))
+            return read if guard is None else LoweredConditional(guard, read, Const(0, value.width))
         return expr
 
     def _last_field(self, elem: ElemField) -> lir.LastField:
@@ -106,7 +106,7 @@ class Places(Emitter):
         """Return the flattened fields of a header."""
         return self.out.header_types[self.storage.header_type(ty)].fields
 
-    def header_field(self, header: Header, path: str, ty: t.Type, pos: ast.Pos) -> Value:
+    def header_field(self, header: StoredHeader, path: str, ty: t.Type, pos: ast.Pos) -> Value:
         """Return the field of a header in storage; `path` is its flattened name."""
         ty = t.strip_newtypes(ty)
         if isinstance(ty, t.StructType):
@@ -127,19 +127,19 @@ class Places(Emitter):
             return Data(elem, *shape)
         guard = self.index_guard(elem.stack, elem.index)
         read = arith.to_bool(elem)
-        return Boolean(read if guard is None else Ternary(guard, read, lir.Bool(False)), elem)
+        return Boolean(read if guard is None else LoweredConditional(guard, read, lir.Bool(False)), elem)
 
-    def header_fields(self, header: Header, pos: ast.Pos) -> dict[str, Value]:
+    def header_fields(self, header: StoredHeader, pos: ast.Pos) -> dict[str, Value]:
         """Return all fields of a header in storage, by their name in P4."""
         return {n: self.header_field(header, n, f, pos) for n, f in header.type.fields.items()}
 
     def is_valid(self, value: Value, pos: ast.Pos) -> Expr:
         """Return `value.isValid()`."""
-        if isinstance(value, Header):
+        if isinstance(value, StoredHeader):
             if isinstance(value.ref, ElemRef):
                 guard = self.index_guard(value.ref.stack, value.ref.index)
                 valid = Valid(value.ref)
-                return valid if guard is None else Ternary(guard, valid, lir.Bool(False))
+                return valid if guard is None else LoweredConditional(guard, valid, lir.Bool(False))
             return Valid(value.ref)
         if isinstance(value, HeaderValue):
             return lir.Bool(value.fields is not None)
@@ -149,18 +149,18 @@ class Places(Emitter):
             return lir.Bool(False)
         raise unsupported(pos, "isValid() of this expression")
 
-    def element(self, stack: Stack | UnionStack, index: int) -> Value:
+    def element(self, stack: StoredStack | StoredUnionStack, index: int) -> Value:
         """Return `stack[index]` for a constant index."""
         name = f"{stack.name}[{index}]"
-        if isinstance(stack, Stack):
-            return Header(HeaderRef(name), stack.element)
+        if isinstance(stack, StoredStack):
+            return StoredHeader(HeaderRef(name), stack.element)
         return HeaderUnion(name, stack.element)
 
-    def union_member(self, union: HeaderUnion, name: str) -> Header:
+    def union_member(self, union: HeaderUnion, name: str) -> StoredHeader:
         """Return a member of a union in storage."""
         ty = union.type.fields[name]
         assert isinstance(ty, t.HeaderType)
-        return Header(HeaderRef(f"{union.name}.{name}"), ty)
+        return StoredHeader(HeaderRef(f"{union.name}.{name}"), ty)
 
     def zero(self, ty: t.Type, pos: ast.Pos) -> Value:
         """Return the default value of a type: 0, false, invalid."""
@@ -186,11 +186,11 @@ class Places(Emitter):
         """Return the scalars (and varbits) of a value in order."""
         if isinstance(value, Struct):
             return [leaf for v in value.fields.values() for leaf in self.leaves(v, pos)]
-        if isinstance(value, Header):
+        if isinstance(value, StoredHeader):
             return [leaf for v in self.header_fields(value, pos).values() for leaf in self.leaves(v, pos)]
         if isinstance(value, HeaderValue) and value.fields is not None:
             return [leaf for v in value.fields.values() for leaf in self.leaves(v, pos)]
-        if isinstance(value, (Stack, UnionStack)):
+        if isinstance(value, (StoredStack, StoredUnionStack)):
             elements = [self.element(value, i) for i in range(value.type.size)]
             return [leaf for e in elements for leaf in self.leaves(e, pos)]
         if isinstance(value, HeaderUnion):
@@ -220,17 +220,17 @@ class Places(Emitter):
     def snapshot(self, value: Value, pos: ast.Pos) -> Value:
         """Return the present value in storage that nothing else writes (constants stay as they are)."""
         if isinstance(value, Data):
-            if isinstance(value.expr, (Const, lir.Param)):
+            if isinstance(value.expr, (Const, lir.RuntimeParam)):
                 return value
             field = self.temp(value.width, value.signed)
-            self.emit(Assign(field, self.data(value, pos)))
+            self.emit(LoweredAssign(field, self.data(value, pos)))
             return Data(field, value.width, value.signed)
         if isinstance(value, Boolean):
             if isinstance(value.expr, lir.Bool):
                 return value
             target = self.temp_bool()
             assert target.place is not None
-            self.emit(Assign(target.place, arith.to_data(value.expr)))
+            self.emit(LoweredAssign(target.place, arith.to_data(value.expr)))
             return target
         if isinstance(value, Struct):
             return Struct({n: self.snapshot(v, pos) for n, v in value.fields.items()})
@@ -247,7 +247,7 @@ class Places(Emitter):
 
     def value_type(self, value: Value) -> t.Type | None:
         """Return the type of a value that lives in header storage."""
-        if isinstance(value, (Header, HeaderUnion, Stack, UnionStack)):
+        if isinstance(value, (StoredHeader, HeaderUnion, StoredStack, StoredUnionStack)):
             return value.type
         if isinstance(value, Varbit):
             return t.VarbitType(value.field.width)
@@ -276,18 +276,18 @@ class Places(Emitter):
             self._store_plus_slice(target, source, pos, loc)
         elif isinstance(target, Varbit):
             self._copy_varbit(target, source, pos, loc)
-        elif isinstance(target, Header):
+        elif isinstance(target, StoredHeader):
             self._copy_header(target, source, pos, loc)
         elif isinstance(target, Struct):
-            if isinstance(source, (Stack, UnionStack)):
+            if isinstance(source, (StoredStack, StoredUnionStack)):
                 source = self._stack_items(source)
-            if isinstance(source, Header):
+            if isinstance(source, StoredHeader):
                 source = Struct(self.header_fields(source, pos))
             if not isinstance(source, Struct) or len(source.fields) != len(target.fields):
                 raise unsupported(pos, "this assignment")
             for dst, src in zip(target.fields.values(), source.fields.values(), strict=True):
                 self.copy(dst, src, pos, loc)
-        elif isinstance(target, (Stack, UnionStack)):
+        elif isinstance(target, (StoredStack, StoredUnionStack)):
             self._copy_stack(target, source, pos, loc)
         elif isinstance(target, HeaderUnion):
             self._copy_union(target, source, pos, loc)
@@ -297,10 +297,12 @@ class Places(Emitter):
     def _store(self, place: Expr, value: Expr, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
         if isinstance(place, Field):
             if place != value:
-                self.emit(Assign(place, value, loc))
+                self.emit(LoweredAssign(place, value, loc))
         elif isinstance(place, ElemField):
             target = place
-            self.guarded(self.index_guard(place.stack, place.index), lambda: self.emit(Assign(target, value, loc)))
+            self.guarded(
+                self.index_guard(place.stack, place.index), lambda: self.emit(LoweredAssign(target, value, loc))
+            )
         else:
             raise unsupported(pos, "assignment to this expression")
 
@@ -318,12 +320,12 @@ class Places(Emitter):
             raise unsupported(pos, "assignment to a varbit of anything but a varbit")
         self.emit(Prim("assign_VL", (target.field, source.field), loc))
 
-    def _header_guard(self, header: Header) -> Expr | None:
+    def _header_guard(self, header: StoredHeader) -> Expr | None:
         ref = header.ref
         return self.index_guard(ref.stack, ref.index) if isinstance(ref, ElemRef) else None
 
-    def _copy_header(self, target: Header, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
-        if isinstance(source, Header):
+    def _copy_header(self, target: StoredHeader, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
+        if isinstance(source, StoredHeader):
             src = source
             inside = self._header_guard(source)
 
@@ -342,18 +344,20 @@ class Places(Emitter):
         else:
             raise unsupported(pos, "this assignment to a header")
 
-    def set_valid(self, target: Header, valid: bool, loc: lir.SourceInfo | None = None) -> None:
+    def set_valid(self, target: StoredHeader, valid: bool, loc: lir.SourceInfo | None = None) -> None:
         """Emit `target.setValid()` or `target.setInvalid()`."""
         op = "add_header" if valid else "remove_header"
         self.guarded(self._header_guard(target), lambda: self.emit(Prim(op, (target.ref,), loc)))
 
-    def _stack_items(self, stack: Stack | UnionStack) -> Struct:
+    def _stack_items(self, stack: StoredStack | StoredUnionStack) -> Struct:
         return Struct({str(i): self.element(stack, i) for i in range(stack.type.size)})
 
-    def _copy_stack(self, target: Stack | UnionStack, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
-        if isinstance(source, Stack):
+    def _copy_stack(
+        self, target: StoredStack | StoredUnionStack, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None
+    ) -> None:
+        if isinstance(source, StoredStack):
             self.emit(Prim("assign_header_stack", (lir.StackRef(target.name), lir.StackRef(source.name)), loc))
-        elif isinstance(source, UnionStack):
+        elif isinstance(source, StoredUnionStack):
             refs = (lir.UnionStackRef(target.name), lir.UnionStackRef(source.name))
             self.emit(Prim("assign_union_stack", refs, loc))
         else:
@@ -387,21 +391,21 @@ class Places(Emitter):
         elif isinstance(target, Boolean):
             if zero:
                 self.copy(target, Boolean(lir.Bool(False)), pos)
-        elif isinstance(target, Header):
+        elif isinstance(target, StoredHeader):
             self.set_valid(target, False)
         elif isinstance(target, Struct):
             for item in target.fields.values():
                 self.initialise(item, pos, zero=zero)
-        elif isinstance(target, (Stack, UnionStack)):
-            if isinstance(target, UnionStack):
+        elif isinstance(target, (StoredStack, StoredUnionStack)):
+            if isinstance(target, StoredUnionStack):
                 self.initialise(self._stack_items(target), pos, zero=zero)
             self._pop_all(target)
         elif isinstance(target, HeaderUnion):
             for name in target.type.fields:
                 self.set_valid(self.union_member(target, name), False)
 
-    def _pop_all(self, target: Stack | UnionStack) -> None:
-        ref = lir.StackRef(target.name) if isinstance(target, Stack) else lir.UnionStackRef(target.name)
+    def _pop_all(self, target: StoredStack | StoredUnionStack) -> None:
+        ref = lir.StackRef(target.name) if isinstance(target, StoredStack) else lir.UnionStackRef(target.name)
         self.emit(Prim("pop", (ref, Const(target.type.size, 32))))
 
     def copy_out(self, frame: Frame, pos: ast.Pos) -> None:
@@ -421,11 +425,11 @@ class Places(Emitter):
             return arith.compare("==", self.data(left, pos, width), self.data(right, pos, width))
         if isinstance(left, Varbit) and isinstance(right, Varbit):
             return lir.SameHeader(self._alone(left, pos), self._alone(right, pos))
-        if isinstance(left, (Header, HeaderValue)) or isinstance(right, (Header, HeaderValue)):
+        if isinstance(left, (StoredHeader, HeaderValue)) or isinstance(right, (StoredHeader, HeaderValue)):
             return self._equal_headers(left, right, pos)
-        if isinstance(left, (Stack, UnionStack)):
+        if isinstance(left, (StoredStack, StoredUnionStack)):
             left = self._stack_items(left)
-        if isinstance(right, (Stack, UnionStack)):
+        if isinstance(right, (StoredStack, StoredUnionStack)):
             right = self._stack_items(right)
         if isinstance(left, HeaderUnion) and isinstance(right, HeaderUnion):
             left = Struct({n: self.union_member(left, n) for n in left.type.fields})
@@ -444,7 +448,7 @@ class Places(Emitter):
     def _equal_headers(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
         """Return the condition that two headers are equal: both are invalid, or both are valid with equal fields."""
         valid_left, valid_right = self.is_valid(left, pos), self.is_valid(right, pos)
-        if isinstance(left, Header) and isinstance(right, Header):
+        if isinstance(left, StoredHeader) and isinstance(right, StoredHeader):
             guard_left, guard_right = self._header_guard(left), self._header_guard(right)
             varbit = any(f.varbit for f in self.header_type_fields(left.type))
             if varbit and guard_left is None and guard_right is None:
@@ -468,7 +472,7 @@ class Places(Emitter):
         return HeaderRef(made.field.header)
 
     def _fields(self, header: Value, pos: ast.Pos) -> dict[str, Value] | None:
-        if isinstance(header, Header):
+        if isinstance(header, StoredHeader):
             return self.header_fields(header, pos)
         if isinstance(header, HeaderValue):
             return header.fields

@@ -8,27 +8,27 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import PSA, V1MODEL, architecture
 from p4lite.compiler.midend import graph, lir
-from p4lite.compiler.midend.blocks import Blocks, Target
+from p4lite.compiler.midend.blocks import ArchitectureLowering, Blocks
 from p4lite.compiler.midend.callees import Callees
-from p4lite.compiler.midend.calls import KINDS, Calls
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.calls import KINDS, CallLowering
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.hidden import HiddenTables
 from p4lite.compiler.midend.instances import Instances, count_apply_sites
-from p4lite.compiler.midend.lir import Block
+from p4lite.compiler.midend.lir import BasicBlock
 from p4lite.compiler.midend.optimise import optimise
-from p4lite.compiler.midend.parsers import Parsers
+from p4lite.compiler.midend.parsers import ParserLowering
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.psa import Psa
+from p4lite.compiler.midend.psa import PsaLowering
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.stmts import Statements
-from p4lite.compiler.midend.tables import Tables
-from p4lite.compiler.midend.v1model import V1Model
+from p4lite.compiler.midend.stmts import StatementLowering
+from p4lite.compiler.midend.tables import TableLowering
+from p4lite.compiler.midend.v1model import V1ModelLowering
 
 if TYPE_CHECKING:
     from p4lite.compiler.check import TypedProgram
     from p4lite.compiler.diagnostics import Reporter
 
-TARGETS: dict[str, type[Target]] = {V1MODEL.name: V1Model, PSA.name: Psa}
+TARGETS: dict[str, type[ArchitectureLowering]] = {V1MODEL.name: V1ModelLowering, PSA.name: PsaLowering}
 
 
 class Lowering:
@@ -47,15 +47,15 @@ class Lowering:
         self.architecture = architecture(program.main)
         self.code = code = Places(self.out, self.architecture, program.reporter.sources, reporter)
         callees = Callees()
-        exprs = Expressions(code, callees, self.error_codes)
+        exprs = ExpressionLowering(code, callees, self.error_codes)
         blocks = Blocks(code, exprs, program.main, decls)
         self.target = target = TARGETS[self.architecture.name](blocks)
         self.instances = blocks.instances = instances = Instances(code, exprs, sites, target.externs.add)
         self.hidden = hidden = HiddenTables(code)
-        blocks.statements = statements = Statements(code, exprs, callees, instances, hidden)
-        blocks.calls = calls = Calls(code, exprs, instances, statements, hidden)
-        blocks.parsers = Parsers(code, exprs, statements, calls)
-        tables = Tables(code, exprs, instances, statements, calls, decls)
+        blocks.statements = statements = StatementLowering(code, exprs, callees, instances, hidden)
+        blocks.calls = calls = CallLowering(code, exprs, instances, statements, hidden)
+        blocks.parsers = ParserLowering(code, exprs, statements, calls)
+        tables = TableLowering(code, exprs, instances, statements, calls, decls)
         callees.instances, callees.tables = instances, tables
         callees.add(calls, *KINDS)
         callees.add(target.externs, ast.CallKind.EXTERN_FUNCTION, ast.CallKind.EXTERN_METHOD)
@@ -95,7 +95,7 @@ class Lowering:
         for entry in (*(p.entry for p in self.out.pipelines), *(a.body for a in self.out.actions)):
             graph.simplify(entry)
 
-    def _merge_sites(self, entry: Block) -> None:
+    def _merge_sites(self, entry: BasicBlock) -> None:
         count: dict[int, int] = {}
         for block in lir.reachable(entry):
             if isinstance(block.term, lir.ApplyTable):

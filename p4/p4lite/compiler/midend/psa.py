@@ -11,14 +11,26 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, graph, lir
-from p4lite.compiler.midend.blocks import Blocks, Target
+from p4lite.compiler.midend.blocks import ArchitectureLowering, Blocks
 from p4lite.compiler.midend.externs import IN_DEPARSER, Externs
-from p4lite.compiler.midend.lir import Assign, Block, Const, Expr, Field, FieldList, HeaderRef, Named, Op, Prim, Ternary
+from p4lite.compiler.midend.lir import (
+    BasicBlock,
+    Const,
+    Expr,
+    Field,
+    FieldList,
+    HeaderRef,
+    LoweredAssign,
+    LoweredConditional,
+    ObjectRef,
+    Op,
+    Prim,
+)
 from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, add_register, int_argument
 from p4lite.compiler.midend.optimise import written_field
 from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
-from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Header, Object, Struct, Value
+from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, StoredHeader, Struct, Value
 
 PORT_RECIRCULATE = 0xFFFFFFFA
 DIGEST_RECEIVER = 1
@@ -34,7 +46,7 @@ BLOCK_PARAMETERS = {
 }
 
 
-class PsaExterns(Externs):
+class PsaExternLowering(Externs):
     """Lowers calls of the externs of psa.p4."""
 
     parser_methods = frozenset({"packet_in", "InternetChecksum", "Checksum"})
@@ -68,7 +80,7 @@ class PsaExterns(Externs):
 
     def _new_Counter(self, counter: ExternInstance) -> None:
         size, unit = int_argument(counter, "n_counters"), int_argument(counter, "type")
-        self.code.out.counters.append(lir.Counter(counter.name, size, None, self.code.loc(counter.node)))
+        self.code.out.counters.append(lir.LoweredCounter(counter.name, size, None, self.code.loc(counter.node)))
         self._object(counter, ("n_counters", Const(size, 32)), ("type", Const(unit, ENUM_WIDTH)))
 
     def _new_Meter(self, meter: ExternInstance) -> None:
@@ -147,7 +159,7 @@ class PsaExterns(Externs):
         for item in self.hash_input(value, pos):
             if isinstance(item, Const):
                 field = self.code.temp(item.width)
-                self.code.emit(Assign(field, item))
+                self.code.emit(LoweredAssign(field, item))
                 fields.append(field)
             else:
                 fields.append(item)
@@ -156,13 +168,15 @@ class PsaExterns(Externs):
     def _on_Register_read(self, call: ast.Call, register: ExternInstance) -> Value:
         (index,) = self.arguments(call)
         at = self.operand(self.exprs.eval(index), index)
-        return self._give(call, "register_read", (), (Named("register_array", register.name), at))
+        return self._give(call, "register_read", (), (ObjectRef("register_array", register.name), at))
 
     def _on_Register_write(self, call: ast.Call, register: ExternInstance) -> None:
         index, value = self.arguments(call)
         number, content = self.values(call)
         at, new = self.operand(number, index), self.operand(content, value)
-        self.code.emit(Prim("register_write", (Named("register_array", register.name), at, new), self.code.loc(call)))
+        self.code.emit(
+            Prim("register_write", (ObjectRef("register_array", register.name), at, new), self.code.loc(call))
+        )
 
     def _on_Random_read(self, call: ast.Call, random: ExternInstance) -> Value:
         low, high = int_argument(random, "min"), int_argument(random, "max")
@@ -173,7 +187,7 @@ class PsaExterns(Externs):
         return self._give(call, "modify_field_rng_uniform", (), limits)
 
     def _on_Hash_get_hash(self, call: ast.Call, hashing: ExternInstance) -> Value:
-        named = Named("extern", hashing.name)
+        named = ObjectRef("extern", hashing.name)
         exprs, values = self.arguments(call), self.values(call)
         if len(exprs) == 1:
             return self._give(call, "_Hash_get_hash", (named,), (self._data(values[0], exprs[0].pos),))
@@ -190,7 +204,7 @@ class PsaExterns(Externs):
         index, *colours = self.arguments(call)
         self._colour_blind(colours)
         at = self.operand(self.exprs.eval(index), index)
-        return self._give(call, "_Meter_execute", (Named("extern", meter.name), at))
+        return self._give(call, "_Meter_execute", (ObjectRef("extern", meter.name), at))
 
     def _on_DirectMeter_execute(self, call: ast.Call, meter: ExternInstance) -> Value:
         self._colour_blind(self.arguments(call))
@@ -200,7 +214,7 @@ class PsaExterns(Externs):
         assert isinstance(raw, Field)
         # BMv2's green, yellow and red are 0, 1 and 2; PSA's are 1, 2 and 0.
         after = arith.binary("+", raw, Const(1, COLOUR_BITS), COLOUR_BITS, False)
-        colour = Ternary(Op("==", raw, Const(2, COLOUR_BITS)), Const(0, COLOUR_BITS), after)
+        colour = LoweredConditional(Op("==", raw, Const(2, COLOUR_BITS)), Const(0, COLOUR_BITS), after)
         return Data(colour, ENUM_WIDTH)
 
     # --- methods that do something ---
@@ -208,7 +222,7 @@ class PsaExterns(Externs):
     def _on_Counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         (index,) = self.arguments(call)
         at = self.operand(self.exprs.eval(index), index)
-        self.code.emit(Prim("_Counter_count", (Named("extern", counter.name), at), self.code.loc(call)))
+        self.code.emit(Prim("_Counter_count", (ObjectRef("extern", counter.name), at), self.code.loc(call)))
 
     def _on_DirectCounter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         """Emit nothing: BMv2 counts every hit of the table by itself."""
@@ -221,7 +235,7 @@ class PsaExterns(Externs):
 
     def _checksum(self, call: ast.Call, checksum: ExternInstance, *args: lir.Arg) -> None:
         op = f"_{checksum.kind}_{call.method}"
-        self.code.emit(Prim(op, (Named("extern", checksum.name), *args), self.code.loc(call)))
+        self.code.emit(Prim(op, (ObjectRef("extern", checksum.name), *args), self.code.loc(call)))
 
     def _on_InternetChecksum_clear(self, call: ast.Call, checksum: ExternInstance) -> None:
         self._checksum(call, checksum)
@@ -247,20 +261,20 @@ class PsaExterns(Externs):
         self._checksum(call, checksum, self.operand(self.exprs.eval(state), state))
 
     def _on_InternetChecksum_get(self, call: ast.Call, checksum: ExternInstance) -> Value:
-        return self._give(call, f"_{checksum.kind}_{call.method}", (Named("extern", checksum.name),))
+        return self._give(call, f"_{checksum.kind}_{call.method}", (ObjectRef("extern", checksum.name),))
 
     _on_InternetChecksum_get_state = _on_InternetChecksum_get
     _on_Checksum_get = _on_InternetChecksum_get
 
 
-class Psa(Target):
+class PsaLowering(ArchitectureLowering):
     """The lowering of the program around the externs."""
 
-    externs: PsaExterns
+    externs: PsaExternLowering
 
     def __init__(self, blocks: Blocks) -> None:
         super().__init__(blocks)
-        self.externs = PsaExterns(blocks.code, blocks.exprs)
+        self.externs = PsaExternLowering(blocks.code, blocks.exprs)
 
     def lower(self) -> None:
         """Lower the six blocks."""
@@ -339,7 +353,7 @@ class Psa(Target):
         if isinstance(place, Struct):
             return [field for item in place.fields.values() for field in self._fields(item, pos)]
         fields = self.externs.hash_input(place, pos)
-        if isinstance(place, Header) and isinstance(place.ref, HeaderRef):
+        if isinstance(place, StoredHeader) and isinstance(place.ref, HeaderRef):
             fields.append(Field(place.ref.name, "$valid$", 1))
         return fields
 
@@ -349,7 +363,7 @@ class Psa(Target):
         """Lower a deparser: what it computes happens before the first header is emitted."""
         entry, decl = self.blocks.lower_deparser(name, values)
         order: list[str] = []
-        block: Block | None = entry
+        block: BasicBlock | None = entry
         while block is not None:
             block.ops = [op for op in block.ops if not self._emitted(op, order, decl)]
             following = _join(block)
@@ -361,7 +375,7 @@ class Psa(Target):
             block = following
         graph.simplify(entry)
         code = self.blocks.code
-        code.out.deparsers.append(lir.Deparser(name, order, entry, code.loc(decl)))
+        code.out.deparsers.append(lir.LoweredDeparser(name, order, entry, code.loc(decl)))
 
     @staticmethod
     def _emitted(op: lir.LOp, order: list[str], decl: ast.ControlDecl) -> bool:
@@ -379,7 +393,7 @@ class Psa(Target):
         return False
 
 
-def _join(block: Block) -> Block | None:
+def _join(block: BasicBlock) -> BasicBlock | None:
     """Return the block in which all ways from a block meet again, None if they do not."""
     ways = [lir.reachable(each) for each in lir.successors(block.term)]
     if not ways:
@@ -393,7 +407,7 @@ def _join(block: Block) -> Block | None:
     return None
 
 
-def _between(block: Block, end: Block | None) -> list[Block]:
+def _between(block: BasicBlock, end: BasicBlock | None) -> list[BasicBlock]:
     """Return the blocks between a block and the one where its ways meet."""
     behind = {id(b) for b in lir.reachable(end)} if end is not None else set()
     return [b for b in lir.reachable(block)[1:] if id(b) not in behind]

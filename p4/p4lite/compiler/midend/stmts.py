@@ -10,10 +10,10 @@ from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.callees import Callees
 from p4lite.compiler.midend.effects import has_effects
 from p4lite.compiler.midend.emitter import Frame
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.hidden import HiddenTables
 from p4lite.compiler.midend.instances import Instances
-from p4lite.compiler.midend.lir import Block, Const, Op, Prim
+from p4lite.compiler.midend.lir import BasicBlock, Const, Op, Prim
 from p4lite.compiler.midend.loops import unroll_values, writes
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
@@ -24,11 +24,11 @@ MAX_UNROLL = 1024
 """Iterations of a loop with constant bounds that are written out."""
 
 
-class Statements:
+class StatementLowering:
     """Lowers statements."""
 
     def __init__(
-        self, code: Places, exprs: Expressions, callees: Callees, instances: Instances, hidden: HiddenTables
+        self, code: Places, exprs: ExpressionLowering, callees: Callees, instances: Instances, hidden: HiddenTables
     ) -> None:
         self.code = code
         self.exprs = exprs
@@ -101,7 +101,7 @@ class Statements:
         self.callees.call(stmt.call)
 
     def _do_if(self, stmt: ast.If) -> None:
-        then, other, after = Block(), Block(), Block()
+        then, other, after = BasicBlock(), BasicBlock(), BasicBlock()
         if not self._branch_on_table(stmt.cond, then, other):
             cond = self.exprs.eval_truth(stmt.cond)
             if isinstance(cond, lir.Bool):
@@ -119,7 +119,7 @@ class Statements:
         self.code.jump(after)
         self.code.start(after)
 
-    def _branch_on_table(self, cond: ast.Expr, then: Block, other: Block) -> bool:
+    def _branch_on_table(self, cond: ast.Expr, then: BasicBlock, other: BasicBlock) -> bool:
         """Branch on `t.apply().hit` (or miss, or their negations) without a temporary; return whether the condition is
         one."""
         while isinstance(cond, ast.Unary) and cond.op == "!":
@@ -133,7 +133,7 @@ class Statements:
         self.callees.tables.apply(call, {lir.HIT: hit, lir.MISS: miss}, miss)
         return True
 
-    def _do_switch(self, stmt: ast.Switch) -> None:
+    def _do_switchstmt(self, stmt: ast.SwitchStmt) -> None:
         if isinstance(stmt.expr, ast.Member) and isinstance(stmt.expr.type, t.ActionEnumType):
             call = stmt.expr.expr
             if not isinstance(call, ast.Call):
@@ -141,26 +141,26 @@ class Statements:
             self._switch_on_action(stmt, call)
             return
         subject = self.code.snapshot(self.exprs.eval(stmt.expr), stmt.expr.pos)
-        after = Block()
-        default: Block | None = None
+        after = BasicBlock()
+        default: BasicBlock | None = None
         bodies = self._case_blocks(stmt)
         for case, block in zip(stmt.cases, bodies, strict=True):
             if case.is_default or case.label is None:
                 default = block
                 continue
             label = self.exprs.eval(case.label)
-            following = Block()
+            following = BasicBlock()
             self.code.branch(self.code.equal(subject, label, case.pos), block, following, self.code.loc(case))
             self.code.start(following)
         self.code.jump(default or after)
         self._fill_cases(stmt, bodies, after)
         self.code.start(after)
 
-    def _switch_on_action(self, stmt: ast.Switch, call: ast.Call) -> None:
+    def _switch_on_action(self, stmt: ast.SwitchStmt, call: ast.Call) -> None:
         """Lower `switch (t.apply().action_run)`."""
-        after = Block()
+        after = BasicBlock()
         blocks = self._case_blocks(stmt)
-        targets: dict[str | ast.ActionDecl, Block] = {}
+        targets: dict[str | ast.ActionDecl, BasicBlock] = {}
         default = after
         for case, block in zip(stmt.cases, blocks, strict=True):
             if case.is_default or case.label is None:
@@ -174,17 +174,17 @@ class Statements:
         self._fill_cases(stmt, blocks, after)
         self.code.start(after)
 
-    def _case_blocks(self, stmt: ast.Switch) -> list[Block]:
+    def _case_blocks(self, stmt: ast.SwitchStmt) -> list[BasicBlock]:
         """Return one block per label; labels without a body share that of the next one that has one."""
-        blocks: list[Block] = []
-        shared = Block()
+        blocks: list[BasicBlock] = []
+        shared = BasicBlock()
         for case in stmt.cases:
             blocks.append(shared)
             if case.body is not None:
-                shared = Block()
+                shared = BasicBlock()
         return blocks
 
-    def _fill_cases(self, stmt: ast.Switch, blocks: list[Block], after: Block) -> None:
+    def _fill_cases(self, stmt: ast.SwitchStmt, blocks: list[BasicBlock], after: BasicBlock) -> None:
         """Lower the bodies of a switch."""
         for case, block in zip(stmt.cases, blocks, strict=True):
             if case.body is not None:
@@ -215,7 +215,7 @@ class Statements:
             frame = frame.parent
         if self.code.routine.kind == "action":
             if self.code.routine.exit_flag is not None:
-                self.code.emit(lir.Assign(self.code.routine.exit_flag, Const(1, 1), loc))
+                self.code.emit(lir.LoweredAssign(self.code.routine.exit_flag, Const(1, 1), loc))
             else:
                 self.code.emit(Prim("exit", (), loc))
         elif self.code.routine.kind not in ("control", "deparser"):
@@ -234,8 +234,8 @@ class Statements:
 
     # --- loops ---
 
-    def _loop_body(self, body: ast.Stmt, after: Block) -> None:
-        following = Block()
+    def _loop_body(self, body: ast.Stmt, after: BasicBlock) -> None:
+        following = BasicBlock()
         self.code.frame.loops.append((after, following))
         self.statement(body)
         self.code.frame.loops.pop()
@@ -244,7 +244,7 @@ class Statements:
 
     def _do_for(self, stmt: ast.For) -> None:
         plan = unroll_values(stmt, lambda e: as_const(self.exprs.eval(e)), MAX_UNROLL)
-        after = Block()
+        after = BasicBlock()
         if plan is not None:
             variable, values, final = plan
             self.run(list(stmt.init))
@@ -264,7 +264,7 @@ class Statements:
 
         def loop() -> None:
             self.run(list(stmt.init))
-            head, inside = Block(), Block()
+            head, inside = BasicBlock(), BasicBlock()
             self.code.jump(head)
             self.code.start(head)
             self.code.branch(self.exprs.eval_truth(stmt.cond), inside, after, self.code.loc(stmt))
@@ -291,8 +291,8 @@ class Statements:
 
     def _do_forin(self, stmt: ast.ForIn) -> None:
         place = self._loop_variable(stmt)
-        after = Block()
-        if isinstance(stmt.collection, ast.Range):
+        after = BasicBlock()
+        if isinstance(stmt.collection, ast.RangeExpr):
             low, high = self.exprs.eval_in_order([stmt.collection.lo, stmt.collection.hi])
             first, last = as_const(low), as_const(high)
             if first is not None and last is not None and last - first < MAX_UNROLL:
@@ -324,7 +324,7 @@ class Statements:
             return place
         return self.exprs.eval(stmt.var)
 
-    def _each(self, stmt: ast.ForIn, place: Value, items: list[Value], after: Block) -> None:
+    def _each(self, stmt: ast.ForIn, place: Value, items: list[Value], after: BasicBlock) -> None:
         decl = stmt.var if isinstance(stmt.var, ast.VarDecl) and not writes(stmt.body, stmt.var) else None
         for item in items:
             value = item
@@ -337,23 +337,25 @@ class Statements:
             if decl is not None:
                 self.code.env.bind(decl, place)
 
-    def _count(self, stmt: ast.ForIn, place: Value, low: Value, high: Value, after: Block) -> None:
+    def _count(self, stmt: ast.ForIn, place: Value, low: Value, high: Value, after: BasicBlock) -> None:
         """Lower `for (x in low .. high)` at run time: evaluate the bounds once; `high` may be the largest value."""
         shape = data_shape(stmt.collection.type.element) if isinstance(stmt.collection.type, t.SetType) else None
         width, signed = shape or ((place.width, place.signed) if isinstance(place, Data) else (32, False))
 
         def loop() -> None:
             counter, bound = self.code.temp(width + 1, signed), self.code.temp(width, signed)
-            self.code.emit(lir.Assign(counter, self.code.data(low, stmt.pos, width)))
-            self.code.emit(lir.Assign(bound, self.code.data(high, stmt.pos, width)))
-            head, inside = Block(), Block()
+            self.code.emit(lir.LoweredAssign(counter, self.code.data(low, stmt.pos, width)))
+            self.code.emit(lir.LoweredAssign(bound, self.code.data(high, stmt.pos, width)))
+            head, inside = BasicBlock(), BasicBlock()
             self.code.jump(head)
             self.code.start(head)
             self.code.branch(Op("<=", counter, bound), inside, after, self.code.loc(stmt))
             self.code.start(inside)
             self.code.copy(place, Data(counter, width, signed), stmt.pos)
             self._loop_body(stmt.body, after)
-            self.code.emit(lir.Assign(counter, arith.binary("+", counter, Const(1, width + 1), width + 1, signed)))
+            self.code.emit(
+                lir.LoweredAssign(counter, arith.binary("+", counter, Const(1, width + 1), width + 1, signed))
+            )
             self.code.jump(head)
             self.code.start(after)
 

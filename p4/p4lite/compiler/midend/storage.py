@@ -9,12 +9,12 @@ from p4lite.compiler.midend.lir import (
     FieldDef,
     HeaderInst,
     HeaderRef,
-    HeaderType,
+    LoweredHeaderType,
     LoweredProgram,
+    LoweredUnionType,
     StackInst,
     UnionInst,
     UnionStackInst,
-    UnionType,
 )
 from p4lite.compiler.midend.names import UniqueNames, control_plane_name, field_name
 from p4lite.compiler.midend.report import unsupported
@@ -22,11 +22,11 @@ from p4lite.compiler.midend.values import (
     ENUM_WIDTH,
     Boolean,
     Data,
-    Header,
     HeaderUnion,
-    Stack,
+    StoredHeader,
+    StoredStack,
+    StoredUnionStack,
     Struct,
-    UnionStack,
     Value,
     Varbit,
 )
@@ -53,7 +53,7 @@ class Storage:
         self.out = out
         self._names = UniqueNames(SCALARS)
         self._scalar_names = UniqueNames()
-        self._scalars = HeaderType(SCALARS_TYPE, metadata=True)
+        self._scalars = LoweredHeaderType(SCALARS_TYPE, metadata=True)
         out.header_types[SCALARS_TYPE] = self._scalars
         out.headers[SCALARS] = HeaderInst(SCALARS, SCALARS_TYPE, metadata=True)
         self._types: dict[t.Type, str] = {}
@@ -74,7 +74,7 @@ class Storage:
         if known is not None:
             return known
         name = self.unique(control_plane_name(ast.declaration_of(ty), str(ty)))
-        made = HeaderType(name)
+        made = LoweredHeaderType(name)
         self._types[ty] = name
         self._flatten_fields(made, ty, "")
         bits = sum(f.width for f in made.fields)
@@ -88,7 +88,7 @@ class Storage:
         self.out.header_types[name] = made
         return name
 
-    def _flatten_fields(self, made: HeaderType, ty: t.FieldsType, prefix: str) -> None:
+    def _flatten_fields(self, made: LoweredHeaderType, ty: t.FieldsType, prefix: str) -> None:
         for name, field_type in ty.fields.items():
             inner = t.strip_newtypes(field_type)
             full = prefix + name
@@ -115,7 +115,7 @@ class Storage:
         for member, header in ty.fields.items():
             assert isinstance(header, t.HeaderType)
             members.append((member, self.header_type(header)))
-        self.out.union_types[name] = UnionType(name, members)
+        self.out.union_types[name] = LoweredUnionType(name, members)
         return name
 
     def _add_header(self, name: str, ty: t.HeaderType) -> None:
@@ -142,7 +142,7 @@ class Storage:
         if isinstance(ty, t.HeaderType):
             name = self.unique(hint)
             self._add_header(name, ty)
-            return Header(HeaderRef(name), ty)
+            return StoredHeader(HeaderRef(name), ty)
         if isinstance(ty, t.UnionType):
             name = self.unique(hint)
             self._add_union(name, ty)
@@ -160,7 +160,7 @@ class Storage:
     def _varbit(self, ty: t.VarbitType, hint: str) -> Value:
         type_name = f"$varbit{ty.max_width}"
         if type_name not in self.out.header_types:
-            made = HeaderType(type_name, [FieldDef("field", ty.max_width, varbit=True)], metadata=True)
+            made = LoweredHeaderType(type_name, [FieldDef("field", ty.max_width, varbit=True)], metadata=True)
             self.out.header_types[type_name] = made
         name = self.unique(hint)
         self.out.headers[name] = HeaderInst(name, type_name, metadata=True)
@@ -172,18 +172,18 @@ class Storage:
             for i in range(ty.size):
                 self._add_header(f"{name}[{i}]", ty.element)
             self.out.stacks[name] = StackInst(name, self.header_type(ty.element), ty.size)
-            return Stack(name, ty, ty.element)
+            return StoredStack(name, ty, ty.element)
         if isinstance(ty.element, t.UnionType):
             name = self.unique(hint)
             for i in range(ty.size):
                 self._add_union(f"{name}[{i}]", ty.element)
             self.out.union_stacks[name] = UnionStackInst(name, self.union_type(ty.element), ty.size)
-            return UnionStack(name, ty, ty.element)
+            return StoredUnionStack(name, ty, ty.element)
         return Struct({str(i): self.allocate(ty.element, f"{hint}[{i}]", pos) for i in range(ty.size)})
 
     def intrinsic_metadata(self, ty: t.StructType, name: str, type_name: str = "") -> Struct:
         """Return the metadata instance `name` of a struct of the architecture, with its field aliases."""
-        made = HeaderType(type_name or name, metadata=True)
+        made = LoweredHeaderType(type_name or name, metadata=True)
         fields: dict[str, Value] = {}
         decl = ty.decl
         assert isinstance(decl, ast.StructDecl)

@@ -9,29 +9,29 @@ from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.annotations import annotation_numbers
 from p4lite.compiler.midend.arguments import bindings
-from p4lite.compiler.midend.calls import Calls
+from p4lite.compiler.midend.calls import CallLowering
 from p4lite.compiler.midend.effects import can_exit
 from p4lite.compiler.midend.emitter import Env, Frame
-from p4lite.compiler.midend.exprs import Expressions
+from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.instances import Instances
 from p4lite.compiler.midend.lir import (
     DEFAULT_TABLE_SIZE,
-    Action,
     ActionProfile,
     ApplyTable,
-    Block,
+    BasicBlock,
     Const,
-    Entry,
     EntryKey,
     Field,
-    Table,
+    InitialEntry,
+    LoweredAction,
+    LoweredTable,
     TableKey,
 )
 from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, int_argument
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.report import unsupported
-from p4lite.compiler.midend.stmts import Statements
+from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Value, as_const
 
@@ -43,17 +43,17 @@ TIMEOUTS = (lir.Bool(True), Const(1, ENUM_WIDTH))
 
 
 @dataclass
-class TableInfo:
+class AppliedTable:
     """A table; per key the field matched directly, or the temporary that holds a computed key."""
 
-    table: Table
+    table: LoweredTable
     matched: list[Field | None]
     temporaries: list[Field | None]
-    actions: dict[ast.ActionDecl, Action]
+    actions: dict[ast.ActionDecl, LoweredAction]
 
 
 @dataclass
-class Key:
+class EvaluatedKey:
     """An evaluated key: the field to match, or the value to put into a temporary, and a static mask."""
 
     field: Field | None
@@ -63,16 +63,16 @@ class Key:
     mask: int | None = None
 
 
-class Tables:
+class TableLowering:
     """Lowers applications of tables; a table is created when it is first applied."""
 
     def __init__(
         self,
         code: Places,
-        exprs: Expressions,
+        exprs: ExpressionLowering,
         instances: Instances,
-        statements: Statements,
-        calls: Calls,
+        statements: StatementLowering,
+        calls: CallLowering,
         decls: list[ast.Declaration],
     ) -> None:
         self.code = code
@@ -86,14 +86,14 @@ class Tables:
 
     def call(self, call: ast.Call) -> None:
         """Apply a table, whatever its outcome."""
-        after = Block()
+        after = BasicBlock()
         self.apply(call, {}, after)
         self.code.start(after)
 
-    def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, Block], default: Block) -> None:
+    def apply(self, call: ast.Call, targets: dict[str | ast.ActionDecl, BasicBlock], default: BasicBlock) -> None:
         """Apply a table; continue by hit or miss or by the action that ran, else in `default`."""
         info = self._prepare(call)
-        named: dict[str, Block] = {}
+        named: dict[str, BasicBlock] = {}
         for target, block in targets.items():
             if isinstance(target, ast.ActionDecl):
                 if target not in info.actions:
@@ -114,19 +114,21 @@ class Tables:
     def _terminate(self, term: ApplyTable, call: ast.Call) -> None:
         """Apply the table here. Where calls around it copy out, an action that exits only sets a flag."""
         flag = self.code.home(call.target).exit_flag if call.target is not None else None
-        leave = Block()
+        leave = BasicBlock()
         if flag is not None:
             cond = arith.to_bool(flag)
-            term.targets = {label: Block(term=lir.Branch(cond, leave, block)) for label, block in term.targets.items()}
-            term.default = Block(term=lir.Branch(cond, leave, term.default))
+            term.targets = {
+                label: BasicBlock(term=lir.Branch(cond, leave, block)) for label, block in term.targets.items()
+            }
+            term.default = BasicBlock(term=lir.Branch(cond, leave, term.default))
         if self.code.routine.current.term is None:
             self.code.routine.current.term = term
-        self.code.start(Block())
+        self.code.start(BasicBlock())
         if flag is not None:
             self.code.start(leave)
             self.statements.exit(call.pos)
 
-    def _prepare(self, call: ast.Call) -> TableInfo:
+    def _prepare(self, call: ast.Call) -> AppliedTable:
         """Evaluate the keys; the table is made when it is first applied."""
         if self.code.routine.kind != "control":
             raise unsupported(call.pos, f"applying a table in {self.code.routine.kind}")
@@ -140,10 +142,10 @@ class Tables:
         if decl not in home.tables:
             home.tables[decl] = self._make(decl, home, keys)
         info = home.tables[decl]
-        assert isinstance(info, TableInfo)
+        assert isinstance(info, AppliedTable)
         for key, matched, temporary in zip(keys, info.matched, info.temporaries, strict=True):
             if temporary is not None:
-                self.code.emit(lir.Assign(temporary, key.value, self.code.loc(call)))
+                self.code.emit(lir.LoweredAssign(temporary, key.value, self.code.loc(call)))
             elif matched != key.field:
                 raise unsupported(call.pos, f"applying table '{decl.name}' in two places with different keys")
         self.code.env = saved
@@ -177,31 +179,31 @@ class Tables:
                     return side, other.const
         return None
 
-    def _key(self, element: ast.KeyElement, value: Value) -> Key:
+    def _key(self, element: ast.KeyElement, value: Value) -> EvaluatedKey:
         pos = element.pos
         masked = self._masked(element)
         mask = masked[1] if masked else None
         if isinstance(value, Boolean):
             expr = value.expr
             if isinstance(expr, lir.Valid) and isinstance(expr.target, lir.HeaderRef):
-                return Key(Field(expr.target.name, "$valid$", 1), expr, 1, False)
+                return EvaluatedKey(Field(expr.target.name, "$valid$", 1), expr, 1, False)
             raw = arith.to_data(expr)
-            return Key(raw if isinstance(raw, Field) else None, raw, 1, False)
+            return EvaluatedKey(raw if isinstance(raw, Field) else None, raw, 1, False)
         shape = (value.width, value.signed) if isinstance(value, Data) else None
         if shape is None:
             raise unsupported(pos, f"a table key of type {element.expr.type}")
         raw = value.expr if isinstance(value, Data) and isinstance(value.expr, Field) else self.code.data(value, pos)
         if isinstance(raw, Field) and raw.width == shape[0]:
-            return Key(raw, raw, *shape, mask)
+            return EvaluatedKey(raw, raw, *shape, mask)
         if mask is not None:
             raw = arith.binary("&", raw, Const(mask, shape[0]), shape[0], False)
-        return Key(None, raw, *shape)
+        return EvaluatedKey(None, raw, *shape)
 
-    def _make(self, decl: ast.TableDecl, home: Env, keys: list[Key]) -> TableInfo:
+    def _make(self, decl: ast.TableDecl, home: Env, keys: list[EvaluatedKey]) -> AppliedTable:
         name = qualified(home.path, control_plane_name(decl))
         self.code.claims.claim("table", name, (decl, home), decl.pos)
-        table = Table(name, [], [], DEFAULT_TABLE_SIZE, loc=self.code.loc(decl))
-        info = TableInfo(table, [], [], {})
+        table = LoweredTable(name, [], [], DEFAULT_TABLE_SIZE, loc=self.code.loc(decl))
+        info = AppliedTable(table, [], [], {})
         home.tables[decl] = info
         selected: list[Field] = []
         for element, key in zip(decl.keys or [], keys, strict=True):
@@ -226,7 +228,7 @@ class Tables:
 
     # --- properties ---
 
-    def _fill(self, decl: ast.TableDecl, home: Env, info: TableInfo, selected: list[Field]) -> None:
+    def _fill(self, decl: ast.TableDecl, home: Env, info: AppliedTable, selected: list[Field]) -> None:
         table = info.table
         for ref in decl.actions or []:
             assert ref.decl is not None
@@ -249,7 +251,7 @@ class Tables:
             self._entries(decl, info)
         self._direct_objects(decl, home, table)
 
-    def _property_instance(self, prop: ast.TableProperty, table: Table, home: Env) -> ExternInstance:
+    def _property_instance(self, prop: ast.TableProperty, table: LoweredTable, home: Env) -> ExternInstance:
         if isinstance(prop.value, ast.Call):
             name = in_place_name(prop, table.name)
             made = self.instances.construct(prop.value, name, None, home, absolute=True)
@@ -262,7 +264,7 @@ class Tables:
             raise unsupported(prop.pos, f"this value of property '{prop.name}'")
         return made.what
 
-    def _implementation(self, decl: ast.TableDecl, home: Env, table: Table, selected: list[Field]) -> None:
+    def _implementation(self, decl: ast.TableDecl, home: Env, table: LoweredTable, selected: list[Field]) -> None:
         prop = self.code.architecture.property(decl, "implementation")
         if prop is None:
             if selected:
@@ -300,7 +302,7 @@ class Tables:
                     return found
         raise unsupported(selector.node.pos, f"the algorithm of '{selector.name}'")
 
-    def _default_action(self, decl: ast.TableDecl, home: Env, info: TableInfo) -> None:
+    def _default_action(self, decl: ast.TableDecl, home: Env, info: AppliedTable) -> None:
         ref, table = decl.default_action, info.table
         if ref is None:
             return
@@ -334,7 +336,7 @@ class Tables:
             data.append(number & arith.mask(shape[0]) if shape else number)
         return data
 
-    def _direct_objects(self, decl: ast.TableDecl, home: Env, table: Table) -> None:
+    def _direct_objects(self, decl: ast.TableDecl, home: Env, table: LoweredTable) -> None:
         counters = self.code.architecture.property(decl, "counters")
         if counters is not None:
             instance = self._property_instance(counters, table, home)
@@ -345,7 +347,7 @@ class Tables:
             instance.users.append(table.name)
             table.with_counters = True
             self.code.out.counters.append(
-                lir.Counter(instance.name, table.size, table.name, self.code.loc(instance.node))
+                lir.LoweredCounter(instance.name, table.size, table.name, self.code.loc(instance.node))
             )
         meters = self.code.architecture.property(decl, "meters")
         if meters is not None:
@@ -357,12 +359,14 @@ class Tables:
             table.direct_meter = instance.name
             kind = METER_KINDS[int_argument(instance, "type")]
             self.code.out.meters.append(
-                lir.Meter(instance.name, table.size, kind, table.name, instance.users[0], self.code.loc(instance.node))
+                lir.LoweredMeter(
+                    instance.name, table.size, kind, table.name, instance.users[0], self.code.loc(instance.node)
+                )
             )
 
     # --- entries ---
 
-    def _entries(self, decl: ast.TableDecl, info: TableInfo) -> None:
+    def _entries(self, decl: ast.TableDecl, info: AppliedTable) -> None:
         table = info.table
         if table.profile is not None:
             raise unsupported(decl.pos, f"entries of table '{decl.name}', which has an action profile")
@@ -373,7 +377,7 @@ class Tables:
         table.entries, table.entries_const = [], decl.entries_const
         table.size = len(entries) if decl.entries_const else max(table.size, len(entries))
         kinds = [e.match_kind.name for e in decl.keys or []]
-        seen: dict[tuple[object, ...], ast.Entry] = {}
+        seen: dict[tuple[object, ...], ast.EntryDecl] = {}
         for entry, priority in zip(entries, priorities, strict=True):
             keys = [
                 self._entry_key(k, kind, target.target.width)
@@ -389,14 +393,14 @@ class Tables:
             if action is None:
                 raise unsupported(entry.pos, "an entry with an action that is not in the table's list")
             args = self._action_data(entry.action)
-            table.entries.append(Entry(keys, action, args, priority, self.code.loc(entry)))
+            table.entries.append(InitialEntry(keys, action, args, priority, self.code.loc(entry)))
 
     def _expand(self, keys: list[ast.Expr], count: int) -> list[ast.Expr]:
         if len(keys) == 1 and count > 1 and isinstance(keys[0], ast.DontCare):
             return keys * count
         return keys
 
-    def _priorities(self, decl: ast.TableDecl, entries: list[ast.Entry]) -> list[int]:
+    def _priorities(self, decl: ast.TableDecl, entries: list[ast.EntryDecl]) -> list[int]:
         """Return BMv2's priorities (the lowest number wins) for entries in order."""
         annotated = [next((a for a in e.annotations if a.name == "priority"), None) for e in entries]
         if any(a is not None for a in annotated):
@@ -443,7 +447,7 @@ class Tables:
             return EntryKey("lpm", self._key_number(key, width), width, width)
         if any_value:
             return EntryKey("range", 0, ones, width)
-        if isinstance(key, ast.Range):
+        if isinstance(key, ast.RangeExpr):
             return EntryKey("range", self._key_number(key.lo, width), self._key_number(key.hi, width), width)
         number = self._key_number(key, width)
         return EntryKey("range", number, number, width)

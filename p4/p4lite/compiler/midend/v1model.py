@@ -5,12 +5,12 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.blocks import Blocks, Target
+from p4lite.compiler.midend.blocks import ArchitectureLowering, Blocks
 from p4lite.compiler.midend.checksums import Checksums
-from p4lite.compiler.midend.exprs import Expressions, data_width, needed_shape
+from p4lite.compiler.midend.exprs import ExpressionLowering, data_width, needed_shape
 from p4lite.compiler.midend.externs import Externs
 from p4lite.compiler.midend.field_lists import FieldLists
-from p4lite.compiler.midend.lir import Block, Const, Field, Named, Prim
+from p4lite.compiler.midend.lir import BasicBlock, Const, Field, ObjectRef, Prim
 from p4lite.compiler.midend.names import control_plane_name
 from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, add_register, int_argument
 from p4lite.compiler.midend.places import Places
@@ -42,7 +42,7 @@ class V1ModelExterns(Externs):
 
     standard_metadata: Struct
 
-    def __init__(self, code: Places, exprs: Expressions, field_lists: FieldLists) -> None:
+    def __init__(self, code: Places, exprs: ExpressionLowering, field_lists: FieldLists) -> None:
         super().__init__(code, exprs)
         self.field_lists = field_lists
         self._unnamed_digests = 0
@@ -59,10 +59,10 @@ class V1ModelExterns(Externs):
         if instance.kind == "register":
             add_register(self.code, instance)
         elif instance.kind == "counter":
-            self.code.out.counters.append(lir.Counter(instance.name, int_argument(instance, "size"), None, loc))
+            self.code.out.counters.append(lir.LoweredCounter(instance.name, int_argument(instance, "size"), None, loc))
         elif instance.kind == "meter":
             kind = METER_KINDS[int_argument(instance, "type")]
-            self.code.out.meters.append(lir.Meter(instance.name, int_argument(instance, "size"), kind, loc=loc))
+            self.code.out.meters.append(lir.LoweredMeter(instance.name, int_argument(instance, "size"), kind, loc=loc))
         elif self.code.architecture.kind(instance.kind) is None:
             raise unsupported(instance.node.pos, f"extern '{instance.kind}'")
 
@@ -104,7 +104,7 @@ class V1ModelExterns(Externs):
             lambda field: self.code.emit(
                 Prim(
                     "modify_field_with_hash_based_offset",
-                    (field, low, Named("calculation", name), size),
+                    (field, low, ObjectRef("calculation", name), size),
                     self.code.loc(call),
                 )
             ),
@@ -181,7 +181,7 @@ class V1ModelExterns(Externs):
         result, index = self.arguments(call)
         target, number = self.values(call)
         at = self.operand(number, index)
-        named = Named("register_array", register.name)
+        named = ObjectRef("register_array", register.name)
         self.into_field(
             target, result, lambda field: self.code.emit(Prim("register_read", (field, named, at), self.code.loc(call)))
         )
@@ -190,19 +190,19 @@ class V1ModelExterns(Externs):
         index, value = self.arguments(call)
         number, content = self.values(call)
         at, new = self.operand(number, index), self.operand(content, value)
-        named = Named("register_array", register.name)
+        named = ObjectRef("register_array", register.name)
         self.code.emit(Prim("register_write", (named, at, new), self.code.loc(call)))
 
     def _on_counter_count(self, call: ast.Call, counter: ExternInstance) -> None:
         (index,) = self.arguments(call)
         at = self.operand(self.exprs.eval(index), index)
-        self.code.emit(Prim("count", (Named("counter_array", counter.name), at), self.code.loc(call)))
+        self.code.emit(Prim("count", (ObjectRef("counter_array", counter.name), at), self.code.loc(call)))
 
     def _on_meter_execute_meter(self, call: ast.Call, meter: ExternInstance) -> None:
         index, result = self.arguments(call)
         number, target = self.values(call)
         at = self.operand(number, index)
-        named = Named("meter_array", meter.name)
+        named = ObjectRef("meter_array", meter.name)
         self.into_field(
             target, result, lambda field: self.code.emit(Prim("execute_meter", (named, at, field), self.code.loc(call)))
         )
@@ -226,7 +226,7 @@ class V1ModelExterns(Externs):
         self.code.assign(target, Data(colour, *shape), call.pos)
 
 
-class V1Model(Target):
+class V1ModelLowering(ArchitectureLowering):
     """The lowering of the program around the externs."""
 
     externs: V1ModelExterns
@@ -279,5 +279,5 @@ class V1Model(Target):
                 others.append(op)
             else:
                 raise unsupported(decl.pos, "computations in a deparser")
-        body = Block(others, lir.End())
-        self.blocks.code.out.deparsers.append(lir.Deparser("deparser", order, body, self.blocks.code.loc(decl)))
+        body = BasicBlock(others, lir.End())
+        self.blocks.code.out.deparsers.append(lir.LoweredDeparser("deparser", order, body, self.blocks.code.loc(decl)))

@@ -61,7 +61,7 @@ class Varbit:
 
 
 @dataclass(frozen=True)
-class Header:
+class StoredHeader:
     """A header in storage."""
 
     ref: HeaderRef | ElemRef
@@ -84,7 +84,7 @@ class Struct:
 
 
 @dataclass(frozen=True)
-class Stack:
+class StoredStack:
     """A header stack; `name[i]` are its elements."""
 
     name: str
@@ -108,7 +108,7 @@ class UnionInvalid:
 
 
 @dataclass(frozen=True)
-class UnionStack:
+class StoredUnionStack:
     """A stack of header unions."""
 
     name: str
@@ -120,7 +120,7 @@ class UnionStack:
 class NextElement:
     """`stack.next`, only for extract."""
 
-    stack: Stack | UnionStack
+    stack: StoredStack | StoredUnionStack
     member: str | None = None
 
 
@@ -161,13 +161,13 @@ Value: TypeAlias = (
     | IntConst
     | TextConst
     | Varbit
-    | Header
+    | StoredHeader
     | HeaderValue
     | Struct
-    | Stack
+    | StoredStack
     | HeaderUnion
     | UnionInvalid
-    | UnionStack
+    | StoredUnionStack
     | NextElement
     | SliceOf
     | PlusSliceOf
@@ -213,13 +213,13 @@ def roots(value: Value) -> set[str]:
         return set(_expr_roots(value.expr))
     if isinstance(value, Varbit):
         return {value.field.header}
-    if isinstance(value, Header):
+    if isinstance(value, StoredHeader):
         return set(_expr_roots(value.ref))
     if isinstance(value, HeaderValue):
         return set().union(*(roots(v) for v in (value.fields or {}).values()))
     if isinstance(value, Struct):
         return set().union(*(roots(v) for v in value.fields.values()))
-    if isinstance(value, (Stack, HeaderUnion, UnionStack)):
+    if isinstance(value, (StoredStack, HeaderUnion, StoredUnionStack)):
         return {value.name}
     if isinstance(value, NextElement):
         return {value.stack.name}

@@ -47,7 +47,7 @@ class Extern:
 
 
 @dataclass(eq=False)
-class Item:
+class BlockItem:
     """A table, action or value set, its control-plane name, and the block it was declared in.
 
     `inlined`: an action that no table lists.
@@ -55,12 +55,12 @@ class Item:
 
     decl: ast.TableDecl | ast.ActionDecl | ast.ValueSetDecl
     name: str
-    home: Block | None
+    home: BlockInstance | None
     inlined: bool = False
 
 
 @dataclass(eq=False)
-class Block:
+class BlockInstance:
     """An instance of a parser or control. `consts`: its constructor parameters; `externs`: objects known in it."""
 
     decl: ast.ParserDecl | ast.ControlDecl
@@ -68,8 +68,8 @@ class Block:
     outer: dict[ast.Declaration, Extern]
     consts: Bindings = field(default_factory=dict)
     externs: dict[ast.Declaration, Extern] = field(default_factory=dict)
-    passed: dict[ast.Declaration, Block] = field(default_factory=dict)
-    children: dict[ast.Declaration, Block] = field(default_factory=dict)
+    passed: dict[ast.Declaration, BlockInstance] = field(default_factory=dict)
+    children: dict[ast.Declaration, BlockInstance] = field(default_factory=dict)
     anonymous: dict[ast.Declaration, list[Extern]] = field(default_factory=dict)
     used: set[ast.Declaration] = field(default_factory=set)
     called: list[ast.ActionDecl] = field(default_factory=list)
@@ -90,8 +90,8 @@ class Block:
 class Flat:
     """A flattened block of the package: `items` in order of declaration; `calls` of extern functions in its body."""
 
-    block: Block
-    items: list[Item | Extern]
+    block: BlockInstance
+    items: list[BlockItem | Extern]
     calls: list[ast.Call]
 
 
@@ -119,7 +119,7 @@ def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern], tables
     decl = instance.decl
     if not isinstance(decl, ast.ParserDecl | ast.ControlDecl):
         return None
-    block = Block(decl, decl.name, outer)
+    block = BlockInstance(decl, decl.name, outer)
     for param in decl.ctor_params:
         value = instance.args.get(param.name)
         if isinstance(value, ast.Instance):
@@ -139,7 +139,7 @@ def flatten(instance: ast.Instance, outer: dict[ast.Declaration, Extern], tables
     return flat
 
 
-def _drop_tables(block: Block, kept: Set[str]) -> None:
+def _drop_tables(block: BlockInstance, kept: Set[str]) -> None:
     """Take tables with other names, and the direct counters and meters of these alone, from a block and those in it."""
     local = [each for each in block.decl.locals if isinstance(each, ast.TableDecl)]
     gone = {each for each in local if qualified(block.path, control_plane_name(each)) not in kept}
@@ -162,7 +162,7 @@ def _named(table: ast.TableDecl) -> set[ast.Declaration]:
 # -- what is used -------------------------------------------------------------------------------------------------
 
 
-def _enter(block: Block) -> None:
+def _enter(block: BlockInstance) -> None:
     """Declare the instances of a block and note what its body uses."""
     for local in block.decl.locals:
         if isinstance(local, ast.ConstDecl):
@@ -199,7 +199,7 @@ def _reachable(parser: ast.ParserDecl) -> list[ast.ParserState]:
 class _Uses(ast.Visitor):
     """Notes what the live statements of a block apply and call; enters the sub-blocks that they apply."""
 
-    def __init__(self, block: Block, in_action: bool = False) -> None:
+    def __init__(self, block: BlockInstance, in_action: bool = False) -> None:
         self.block = block
         self.in_action = in_action
         self.functions: set[ast.Declaration] = set()
@@ -228,7 +228,7 @@ class _Uses(ast.Visitor):
         if cond is not True and node.other is not None:
             self.visit(node.other)
 
-    def visit_Ternary(self, node: ast.Ternary) -> None:
+    def visit_ConditionalExpr(self, node: ast.ConditionalExpr) -> None:
         cond = self.block.constant(node.cond)
         self.visit(node.cond)
         if cond is not False:
@@ -297,19 +297,19 @@ class _Uses(ast.Visitor):
             self.block.extern_calls.extend(child.extern_calls)
 
 
-def _start(block: Block) -> None:
+def _start(block: BlockInstance) -> None:
     if block.decl not in block.used:
         # The declaration itself marks a block whose body was visited.
         block.used.add(block.decl)
         _enter(block)
 
 
-def _child(parent: Block, site: ast.Instantiation) -> Block | None:
+def _child(parent: BlockInstance, site: ast.Instantiation) -> BlockInstance | None:
     call = site.call
     if call is None or not isinstance(call.target, ast.ParserDecl | ast.ControlDecl):
         return None
     path = qualified(parent.path, control_plane_name(site))
-    child = Block(call.target, path, parent.outer)
+    child = BlockInstance(call.target, path, parent.outer)
     for arg in call.args:
         if arg.param is None or arg.expr is None:
             continue
@@ -339,7 +339,7 @@ def _child(parent: Block, site: ast.Instantiation) -> Block | None:
 # -- objects in order ---------------------------------------------------------------------------------------------
 
 
-def _items(block: Block) -> Iterator[Item | Extern]:
+def _items(block: BlockInstance) -> Iterator[BlockItem | Extern]:
     listed = _listed(block)
     actions = listed | set(block.called)
     seen: set[ast.Declaration] = set()
@@ -347,10 +347,10 @@ def _items(block: Block) -> Iterator[Item | Extern]:
         seen.add(local)
         if isinstance(local, ast.ActionDecl):
             if local in actions:
-                yield Item(local, qualified(block.path, control_plane_name(local)), block, local not in listed)
+                yield BlockItem(local, qualified(block.path, control_plane_name(local)), block, local not in listed)
         elif isinstance(local, ast.TableDecl | ast.ValueSetDecl):
             if local in block.used:
-                yield Item(local, qualified(block.path, control_plane_name(local)), block)
+                yield BlockItem(local, qualified(block.path, control_plane_name(local)), block)
         elif isinstance(local, ast.Instantiation):
             yield from _instance_items(block, local)
     for site in [*block.externs, *block.children]:
@@ -359,7 +359,7 @@ def _items(block: Block) -> Iterator[Item | Extern]:
             yield from _instance_items(block, site)
 
 
-def _instance_items(block: Block, site: ast.Instantiation) -> Iterator[Item | Extern]:
+def _instance_items(block: BlockInstance, site: ast.Instantiation) -> Iterator[BlockItem | Extern]:
     yield from block.anonymous.get(site, [])
     made = block.externs.get(site)
     if made is not None:
@@ -380,7 +380,7 @@ def references(table: ast.TableDecl) -> list[ast.ActionRef]:
     return found
 
 
-def _listed(block: Block) -> set[ast.ActionDecl]:
+def _listed(block: BlockInstance) -> set[ast.ActionDecl]:
     """Return the actions that applied tables list."""
     found: set[ast.ActionDecl] = set()
     for local in block.decl.locals:
@@ -389,30 +389,30 @@ def _listed(block: Block) -> set[ast.ActionDecl]:
     return found
 
 
-def _global_actions(flat: Flat) -> list[Item | Extern]:
+def _global_actions(flat: Flat) -> list[BlockItem | Extern]:
     """Return actions declared outside of controls that the block uses: they come before its own."""
     wanted: list[ast.ActionDecl] = []
     blocks = [flat.block]
     for item in flat.items:
-        if isinstance(item, Item) and isinstance(item.decl, ast.TableDecl):
+        if isinstance(item, BlockItem) and isinstance(item.decl, ast.TableDecl):
             wanted.extend(reference.decl for reference in references(item.decl) if reference.decl is not None)
     listed = set(wanted)
     while blocks:
         block = blocks.pop(0)
         wanted.extend(block.called)
         blocks.extend(block.children.values())
-    own = {item.decl for item in flat.items if isinstance(item, Item)}
-    found: list[Item | Extern] = []
+    own = {item.decl for item in flat.items if isinstance(item, BlockItem)}
+    found: list[BlockItem | Extern] = []
     for action in wanted:
         if action not in own:
             own.add(action)
-            found.append(Item(action, control_plane_name(action).lstrip("."), None, action not in listed))
+            found.append(BlockItem(action, control_plane_name(action).lstrip("."), None, action not in listed))
     return found
 
 
-def calls_in_action(action: ast.ActionDecl, home: Block | None) -> list[ast.Call]:
+def calls_in_action(action: ast.ActionDecl, home: BlockInstance | None) -> list[ast.Call]:
     """Return the calls of extern functions in an action, and in the actions and functions that it calls."""
-    scratch = Block(
+    scratch = BlockInstance(
         home.decl if home is not None else ast.ControlDecl(action.pos, "", [], [], [], None),
         "",
         {},

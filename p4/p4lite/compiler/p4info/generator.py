@@ -13,10 +13,10 @@ from p4lite.compiler.architecture import architecture
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name
-from p4lite.compiler.p4info.blocks import Extern, Flat, Item, calls_in_action, flatten, top_externs
+from p4lite.compiler.p4info.blocks import BlockItem, Extern, Flat, calls_in_action, flatten, top_externs
 from p4lite.compiler.p4info.ids import Symbols, field_ids
 from p4lite.compiler.p4info.notes import add_annotations, add_documentation, is_hidden, pairs_of
-from p4lite.compiler.p4info.tables import Tables, set_match_type
+from p4lite.compiler.p4info.tables import TableWriter, set_match_type
 from p4lite.compiler.p4info.typeinfo import TypeInfo, flat_fields, type_name
 
 INDEXED = ("counter", "meter", "register")
@@ -49,7 +49,7 @@ class _Generator:
         self.info = p4info_pb2.P4Info()
         self.symbols = Symbols()
         self.types = TypeInfo(self.info.type_info, program.errors)
-        self.tables = Tables(self.info, self.symbols, self.types, self.architecture)
+        self.tables = TableWriter(self.info, self.symbols, self.types, self.architecture)
         self.top = top_externs(program.decls)
         self.flats = list(self._flatten())
         self.table_items = [item for item in self._items() if isinstance(item.decl, ast.TableDecl)]
@@ -105,10 +105,10 @@ class _Generator:
         """Return what an extern object is to the control plane, "" if nothing."""
         return self.architecture.kind(made.type) or ""
 
-    def _items(self) -> Iterator[Item]:
+    def _items(self) -> Iterator[BlockItem]:
         for flat in self.flats:
             for item in flat.items:
-                if isinstance(item, Item):
+                if isinstance(item, BlockItem):
                     yield item
 
     def _externs(self, *, top_only: bool = False) -> Iterator[tuple[str, Extern]]:
@@ -161,13 +161,13 @@ class _Generator:
         """Yield the calls of extern functions: those in actions, then those in the body."""
         if isinstance(flat.block.decl, ast.ControlDecl):
             for item in flat.items:
-                if isinstance(item, Item) and isinstance(item.decl, ast.ActionDecl):
+                if isinstance(item, BlockItem) and isinstance(item.decl, ast.ActionDecl):
                     yield from calls_in_action(item.decl, item.home)
             yield from flat.calls
 
     def _block(self, flat: Flat) -> None:
         for item in flat.items:
-            if not isinstance(item, Item):
+            if not isinstance(item, BlockItem):
                 continue
             if isinstance(item.decl, ast.ActionDecl):
                 if not is_hidden(item.decl.annotations) and ("action", item.name) not in self.written:
@@ -195,7 +195,7 @@ class _Generator:
         self.tables.preamble(message.preamble, "digest", name, notes)
         message.type_spec.CopyFrom(self.types.spec(ty))
 
-    def _value_set(self, item: Item, decl: ast.ValueSetDecl) -> None:
+    def _value_set(self, item: BlockItem, decl: ast.ValueSetDecl) -> None:
         message = self.info.value_sets.add()
         self.tables.preamble(message.preamble, "value_set", item.name, decl)
         size = item.home.constant(decl.size) if item.home is not None else None
@@ -223,7 +223,7 @@ class _Generator:
 
     # -- tables and their externs -------------------------------------------------------------------------
 
-    def _table(self, item: Item) -> None:
+    def _table(self, item: BlockItem) -> None:
         message = self.tables.table(item)
         implementation = self.tables.property_extern(item, "implementation")
         if implementation is not None:

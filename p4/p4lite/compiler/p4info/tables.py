@@ -11,7 +11,7 @@ from p4lite.compiler import types as t
 from p4lite.compiler.architecture import Architecture
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
-from p4lite.compiler.p4info.blocks import Block, Extern, Item, make_extern
+from p4lite.compiler.p4info.blocks import BlockInstance, BlockItem, Extern, make_extern
 from p4lite.compiler.p4info.ids import Symbols, field_ids
 from p4lite.compiler.p4info.notes import add_annotations, add_documentation
 from p4lite.compiler.p4info.typeinfo import TypeInfo, bytes_of, type_name, value_width
@@ -35,7 +35,7 @@ def set_match_type(message: Any, kind: str) -> None:
         message.other_match_type = kind
 
 
-def action_name(decl: ast.ActionDecl, home: Block | None) -> str:
+def action_name(decl: ast.ActionDecl, home: BlockInstance | None) -> str:
     """Return the control-plane name of an action that a table of block `home` names."""
     name = control_plane_name(decl)
     if home is not None and any(decl is local for local in home.decl.locals):
@@ -43,7 +43,7 @@ def action_name(decl: ast.ActionDecl, home: Block | None) -> str:
     return name.lstrip(".")
 
 
-class Tables:
+class TableWriter:
     """Writes tables and actions into a message."""
 
     def __init__(self, info: Any, symbols: Symbols, types: TypeInfo, architecture: Architecture) -> None:
@@ -52,7 +52,7 @@ class Tables:
         self.types = types
         self.architecture = architecture
 
-    def property_extern(self, item: Item, what: str) -> tuple[Extern, bool] | None:
+    def property_extern(self, item: BlockItem, what: str) -> tuple[Extern, bool] | None:
         """Return the extern object in a table's property, and whether it is constructed there."""
         assert isinstance(item.decl, ast.TableDecl)
         home = item.home
@@ -67,7 +67,7 @@ class Tables:
             return make_extern(value, in_place_name(prop, item.name), prop, home.consts), True
         return None
 
-    def action(self, item: Item) -> None:
+    def action(self, item: BlockItem) -> None:
         """Describe an action with the parameters that the control plane gives."""
         decl = item.decl
         assert isinstance(decl, ast.ActionDecl)
@@ -103,7 +103,7 @@ class Tables:
             add_annotations(message, decl.annotations, skip)
             add_documentation(message, decl.annotations)
 
-    def table(self, item: Item) -> Any:
+    def table(self, item: BlockItem) -> Any:
         """Return a table without its extern objects."""
         decl = item.decl
         assert isinstance(decl, ast.TableDecl)
@@ -123,12 +123,12 @@ class Tables:
         return message
 
     @staticmethod
-    def _size(item: Item, decl: ast.TableDecl) -> int:
+    def _size(item: BlockItem, decl: ast.TableDecl) -> int:
         size = decl.property("size")
         value = item.home.constant(size.value) if size is not None and item.home is not None else None
         return int(value) if isinstance(value, int) and value else DEFAULT_TABLE_SIZE
 
-    def _default(self, message: Any, item: Item, decl: ast.TableDecl) -> None:
+    def _default(self, message: Any, item: BlockItem, decl: ast.TableDecl) -> None:
         reference = decl.default_action
         if reference is None or reference.decl is None:
             return
@@ -151,7 +151,7 @@ class Tables:
                 entry.param_id = ids[param]
                 entry.value = bytes_of(int(value), value_width(param.type))
 
-    def _actions(self, message: Any, item: Item, decl: ast.TableDecl) -> None:
+    def _actions(self, message: Any, item: BlockItem, decl: ast.TableDecl) -> None:
         for reference in decl.actions or []:
             if reference.decl is None:
                 continue

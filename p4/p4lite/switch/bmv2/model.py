@@ -1,7 +1,7 @@
 """The headers of a BMv2 JSON with their references resolved: types, instances, stacks, unions, aliases, errors.
 
 JSON_format.md of behavioral-model is the reference. What a control plane can name (tables, actions, arrays) is in
-`program/facts.py`; parsers, actions' bodies and expressions stay JSON (`Node`), and `Model` answers questions by name.
+`program/facts.py`; parsers, actions' bodies and expressions stay JSON (`JsonNode`). `Model` answers questions by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 
 MAX_DEPTH = 1600
 """Levels of an expression: the compiler takes 400 of a program, and writes at most three for one of them."""
@@ -28,7 +28,7 @@ CORE_ERRORS = (
 T = TypeVar("T")
 
 
-class Architecture(StrEnum):
+class Bmv2Architecture(StrEnum):
     """What a document's program expects around it."""
 
     V1MODEL = "v1model"
@@ -47,13 +47,13 @@ class FieldType:
 
 
 @dataclass
-class HeaderType:
+class HeaderLayout:
     name: str
     index: int
     fields: list[FieldType]
     by_name: dict[str, FieldType]
     max_length: int  # bytes, with the varbit
-    length_exp: Node | None
+    length_exp: JsonNode | None
 
     @property
     def fixed_bits(self) -> int:
@@ -73,7 +73,7 @@ class HeaderType:
 class Header:
     name: str
     id: int
-    type: HeaderType
+    type: HeaderLayout
     metadata: bool
     slot: int = -1  # index of its state byte; elements of a stack are consecutive
     stack: Stack | None = None
@@ -90,7 +90,7 @@ class Header:
 class Stack:
     name: str
     id: int
-    type: HeaderType
+    type: HeaderLayout
     headers: list[Header]
     slot: int = -1  # index of its `next` counter
 
@@ -121,8 +121,8 @@ class FieldRef:
 
 @dataclass
 class Model:
-    root: Node
-    header_types: dict[str, HeaderType] = field(default_factory=dict)
+    root: JsonNode
+    header_types: dict[str, HeaderLayout] = field(default_factory=dict)
     headers: dict[str, Header] = field(default_factory=dict)
     headers_by_id: dict[int, Header] = field(default_factory=dict)
     stacks: dict[str, Stack] = field(default_factory=dict)
@@ -131,23 +131,23 @@ class Model:
     aliases: dict[str, FieldRef] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
-    calculations: dict[str, Node] = field(default_factory=dict)
-    vsets: dict[str, Node] = field(default_factory=dict)
+    calculations: dict[str, JsonNode] = field(default_factory=dict)
+    vsets: dict[str, JsonNode] = field(default_factory=dict)
 
     @property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> Bmv2Architecture:
         """What is around the program: PSA parses a packet at ingress and at egress."""
         names = {node["name"].value for node in self.root.items("parsers")}
-        return Architecture.PSA if "ingress_parser" in names else Architecture.V1MODEL
+        return Bmv2Architecture.PSA if "ingress_parser" in names else Bmv2Architecture.V1MODEL
 
-    def find(self, table: dict[str, T], node: Node, what: str) -> T:
+    def find(self, table: dict[str, T], node: JsonNode, what: str) -> T:
         """Return the object that `node` (a string) names."""
         found = table.get(node.str())
         if found is None:
             node.fail(f"there is no {what} '{node.value}'")
         return found
 
-    def field_ref(self, node: Node) -> FieldRef:
+    def field_ref(self, node: JsonNode) -> FieldRef:
         """Return the field of `[header, field]`, through field_aliases; `$valid$` gives one of width 1 and index -1."""
         if len(node) != 2:
             node.fail(f"a field is [header, field], found {len(node)} items")
@@ -162,7 +162,7 @@ class Model:
             node.fail(f"header '{header.name}' (type '{header.type.name}') has no field '{node[1].value}'")
         return FieldRef(header, found)
 
-    def type_field(self, type_: HeaderType, node: Node) -> FieldType:
+    def type_field(self, type_: HeaderLayout, node: JsonNode) -> FieldType:
         if node.value == "$valid$":
             return VALID_FIELD
         found = type_.by_name.get(node.str())
@@ -170,7 +170,7 @@ class Model:
             node.fail(f"header type '{type_.name}' has no field '{node.value}'")
         return found
 
-    def union_member(self, node: Node) -> tuple[UnionStack, int]:
+    def union_member(self, node: JsonNode) -> tuple[UnionStack, int]:
         """Return the stack of unions and the member's number for `[stack, member, field]`."""
         stack = self.find(self.union_stacks, node[0], "header union stack")
         if node[1].str() not in stack.members:
@@ -186,7 +186,7 @@ VALID_FIELD = FieldType("$valid$", 1, 0, index=-1)
 
 def load_model(data: dict[str, Any], source: str) -> Model:
     """Read all declarations. Raises ProgramError."""
-    root = Node(data, source)
+    root = JsonNode(data, source)
     if "header_types" not in data or "parsers" not in data or "pipelines" not in data:
         root.fail("this is not BMv2 JSON: it needs 'header_types', 'parsers' and 'pipelines'")
     _check_version(root)
@@ -204,14 +204,14 @@ def load_model(data: dict[str, Any], source: str) -> Model:
     return m
 
 
-def _check_version(root: Node) -> None:
+def _check_version(root: JsonNode) -> None:
     meta = root.get("__meta__")
     version = meta.get("version") if meta else None
     if version is not None and version[0].int() != 2:
         version.fail(f"BMv2 JSON of major version {version[0].value} is not supported, only version 2")
 
 
-def read_named(into: dict[str, T], root: Node, key: str, make: Callable[[Node], T]) -> None:
+def read_named(into: dict[str, T], root: JsonNode, key: str, make: Callable[[JsonNode], T]) -> None:
     """Read the objects of the array `key` into a dictionary by name; fail on a repeated name or id."""
     ids: set[int] = set()
     for node in root.items(key):
@@ -225,7 +225,7 @@ def read_named(into: dict[str, T], root: Node, key: str, make: Callable[[Node], 
 
 
 def _load_types(m: Model) -> None:
-    def make(node: Node) -> HeaderType:
+    def make(node: JsonNode) -> HeaderLayout:
         fields: list[FieldType] = []
         by_name: dict[str, FieldType] = {}
         offset = 0
@@ -245,7 +245,7 @@ def _load_types(m: Model) -> None:
         if sum(f.varbit for f in fields) > 1:
             node.fail("a header type may have one variable-length field only")
         max_length = node.get("max_length")
-        return HeaderType(
+        return HeaderLayout(
             node["name"].str(),
             len(m.header_types),
             fields,
@@ -258,7 +258,7 @@ def _load_types(m: Model) -> None:
 
 
 def _load_headers(m: Model) -> None:
-    def make(node: Node) -> Header:
+    def make(node: JsonNode) -> Header:
         type_ = m.find(m.header_types, node["header_type"], "header type")
         header = Header(node["name"].str(), node["id"].int(), type_, node["metadata"].bool())
         if not header.metadata and type_.fixed_bits % 8:
@@ -268,7 +268,7 @@ def _load_headers(m: Model) -> None:
 
     read_named(m.headers, m.root, "headers", make)
 
-    def make_stack(node: Node) -> Stack:
+    def make_stack(node: JsonNode) -> Stack:
         type_ = m.find(m.header_types, node["header_type"], "header type")
         stack = Stack(node["name"].str(), node["id"].int(), type_, [])
         for i, item in enumerate(node["header_ids"].items()):
@@ -286,7 +286,7 @@ def _load_headers(m: Model) -> None:
     read_named(m.stacks, m.root, "header_stacks", make_stack)
 
 
-def _header_by_id(m: Model, node: Node) -> Header:
+def _header_by_id(m: Model, node: JsonNode) -> Header:
     header = m.headers_by_id.get(node.int())
     if header is None:
         node.fail(f"there is no header with id {node.value}")
@@ -298,7 +298,7 @@ def _load_unions(m: Model) -> None:
     read_named(types, m.root, "header_union_types", lambda n: [item[0].str() for item in n["headers"].items()])
     by_id: dict[int, Union] = {}
 
-    def make(node: Node) -> Union:
+    def make(node: JsonNode) -> Union:
         members = m.find(types, node["union_type"], "header union type")
         union = Union(node["name"].str(), node["id"].int(), members, [])
         for i, item in enumerate(node["header_ids"].items()):
@@ -312,7 +312,7 @@ def _load_unions(m: Model) -> None:
 
     read_named(m.unions, m.root, "header_unions", make)
 
-    def make_stack(node: Node) -> UnionStack:
+    def make_stack(node: JsonNode) -> UnionStack:
         members = m.find(types, node["union_type"], "header union type")
         unions = []
         for item in node["header_union_ids"].items():

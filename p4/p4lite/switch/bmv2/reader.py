@@ -39,7 +39,7 @@ def read_document(path: Path) -> dict[str, Any]:
     return data
 
 
-class Node:
+class JsonNode:
     """`value` at `path` of the JSON file `source`; accessors raise ProgramError when the shape is wrong."""
 
     __slots__ = ("path", "source", "value")
@@ -61,28 +61,28 @@ class Node:
     def _wrong(self, wanted: str) -> NoReturn:
         self.fail(f"expected {wanted}, found {_KINDS.get(type(self.value), type(self.value).__name__)}")
 
-    def __getitem__(self, key: str | int) -> Node:
+    def __getitem__(self, key: str | int) -> JsonNode:
         if isinstance(key, int):
             if not isinstance(self.value, list):
                 self._wrong("an array")
             if key >= len(self.value):
                 self.fail(f"expected at least {key + 1} items, found {len(self.value)}")
-            return Node(self.value[key], self.source, f"{self.path}[{key}]")
+            return JsonNode(self.value[key], self.source, f"{self.path}[{key}]")
         if not isinstance(self.value, dict):
             self._wrong("an object")
         if key not in self.value:
             self.fail(f"the key '{key}' is missing")
-        return Node(self.value[key], self.source, f"{self.path}.{key}" if self.path else key)
+        return JsonNode(self.value[key], self.source, f"{self.path}.{key}" if self.path else key)
 
-    def get(self, key: str) -> Node | None:
+    def get(self, key: str) -> JsonNode | None:
         """Return the value under `key`; None if it is missing or null."""
         if not isinstance(self.value, dict):
             self._wrong("an object")
         return self[key] if self.value.get(key) is not None else None
 
-    def items(self, key: str | None = None) -> Iterator[Node]:
+    def items(self, key: str | None = None) -> Iterator[JsonNode]:
         """Yield the items of this array, or of the array under `key` (none if that is missing or null)."""
-        node: Node | None = self if key is None else self.get(key)
+        node: JsonNode | None = self if key is None else self.get(key)
         if node is None:
             return
         if not isinstance(node.value, list):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4lite.switch.bmv2.model import Header, Model
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.codegen.algorithms import CRCS, FUNCTIONS, SUMS, Crc, custom_crc
 from p4lite.switch.codegen.cexpr import CExpr
-from p4lite.switch.codegen.expr import Builder, Expr
+from p4lite.switch.codegen.expr import BoundedExpr, ExprBuilder
 from p4lite.switch.codegen.packing import (
-    Item,
+    PackedItem,
     header_bytes,
     header_items,
     put_at,
@@ -33,28 +33,28 @@ class Part:
     """Consecutive inputs from one header (or constants: header None); `whole` if the header as such."""
 
     header: Header | None
-    items: list[Item]
+    items: list[PackedItem]
     whole: bool = False
 
 
 @dataclass
-class Calculation:
+class CalculationFunction:
     function: str
     payload: bool
 
 
-class Calculations:
+class CalculationCodegen:
     """Generates one C function per calculation, on demand."""
 
-    def __init__(self, model: Model, cx: CExpr, builder: Builder):
+    def __init__(self, model: Model, cx: CExpr, builder: ExprBuilder):
         self.model = model
         self.cx = cx
         self.builder = builder
         self.code: list[str] = []
         self.crcs: dict[Crc, str] = {}
-        self._named: dict[str, Calculation] = {}
+        self._named: dict[str, CalculationFunction] = {}
 
-    def named(self, node: Node) -> Calculation:
+    def named(self, node: JsonNode) -> CalculationFunction:
         """Return the calculation whose name is in `node`."""
         name = node.str()
         if name not in self._named:
@@ -62,7 +62,7 @@ class Calculations:
             self._named[name] = self.make(f"calc_{len(self._named)}", calculation, name)
         return self._named[name]
 
-    def make(self, function: str, node: Node, title: str) -> Calculation:
+    def make(self, function: str, node: JsonNode, title: str) -> CalculationFunction:
         """Generate the function for an object with `algo` and `input`."""
         parts, payload = self._parts(node)
         hash_code = self._algorithm(node["algo"])
@@ -73,7 +73,7 @@ class Calculations:
         sums = self._summed(parts, payload) if aligned and node["algo"].str() in SUMS else None
         if sums is not None:
             self.code += [*lines, *sums, "}"]
-            return Calculation(function, payload)
+            return CalculationFunction(function, payload)
         size = sum(self._max_bits(p) for p in parts) // 8 + 2
         if payload:
             lines.append(f"    uint8_t *buffer = p4_scratch(in, {size} + (size_t)payload_len);")
@@ -90,7 +90,7 @@ class Calculations:
             ]
         lines += [f"    return {hash_code};", "}"]
         self.code += lines
-        return Calculation(function, payload)
+        return CalculationFunction(function, payload)
 
     def _max_bits(self, part: Part) -> int:
         varbit = sum(i.place.type.varbit_max * 8 for i in part.items if i.place and i.field and i.field.varbit)
@@ -124,7 +124,7 @@ class Calculations:
             out.append("    sum += p4_sum16(payload, payload_len);")
         return [*out, "    return p4_sum16_fold(sum);"]
 
-    def _append(self, items: list[Item]) -> list[str]:
+    def _append(self, items: list[PackedItem]) -> list[str]:
         first = items[0]
         if first.field is not None and first.field.varbit and first.place is not None:
             length = first.place.length(first.field)
@@ -152,7 +152,7 @@ class Calculations:
             return [f"    {line}" for line in body]
         return [f"    if {place.valid()} {{", *(f"        {line}" for line in body), "    }"]
 
-    def _parts(self, node: Node) -> tuple[list[Part], bool]:
+    def _parts(self, node: JsonNode) -> tuple[list[Part], bool]:
         parts: list[Part] = []
         payload = False
         for item in node["input"].items():
@@ -165,25 +165,25 @@ class Calculations:
             elif kind == "hexstr":
                 width = item["bitwidth"].int(1, 1 << 16)
                 value = item["value"].hex() & ((1 << width) - 1)
-                self._add(parts, None, Item(width, value=value))
+                self._add(parts, None, PackedItem(width, value=value))
             elif kind == "field":
                 ref = self.model.field_ref(item["value"])
                 if ref.field.index < 0:
                     item.fail("$valid$ cannot be the input of a calculation")
                 place = self.cx.layout.place(ref.header)
-                self._add(parts, ref.header, Item(ref.field.width, place, ref.field))
+                self._add(parts, ref.header, PackedItem(ref.field.width, place, ref.field))
             else:
                 item["type"].fail(f"'{kind}' is not an input of a calculation")
         return parts, payload
 
     @staticmethod
-    def _add(parts: list[Part], header: Header | None, item: Item) -> None:
+    def _add(parts: list[Part], header: Header | None, item: PackedItem) -> None:
         if parts and parts[-1].header is header and not parts[-1].whole:
             parts[-1].items.append(item)
         else:
             parts.append(Part(header, [item]))
 
-    def _algorithm(self, node: Node) -> str:
+    def _algorithm(self, node: JsonNode) -> str:
         name = node.str()
         if name in FUNCTIONS:
             return f"{FUNCTIONS[name]}(buffer, n)"
@@ -229,7 +229,7 @@ class Calculations:
                 conditions.append(f"{call} != {value}")
                 action = "p->head.checksum_error = 1;"
             else:
-                e = Expr("data", "data_code", lo=0, hi=2**64 - 1, ref=call)
+                e = BoundedExpr("data", "data_code", lo=0, hi=2**64 - 1, ref=call)
                 action = self.cx.store(place, target.field, e)
             guard = " && ".join(conditions)
             out.append(f"    if ({guard}) {{ {action} }}" if guard else f"    {action}")
@@ -252,9 +252,9 @@ class Calculations:
         return name
 
 
-def _segments(items: list[Item]) -> list[list[Item]]:
+def _segments(items: list[PackedItem]) -> list[list[PackedItem]]:
     """Split the items into runs of fixed width and single varbits."""
-    out: list[list[Item]] = []
+    out: list[list[PackedItem]] = []
     fixed = False
     for item in items:
         varbit = item.field is not None and item.field.varbit

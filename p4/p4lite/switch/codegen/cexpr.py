@@ -7,8 +7,8 @@ W in which `e`'s interval fits, signed if it has negative values. Both follow BM
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.model import FieldType, Header, HeaderType, Stack, Union, UnionStack
-from p4lite.switch.codegen.expr import COMPARISON, VARBIT, Expr, cast
+from p4lite.switch.bmv2.model import FieldType, Header, HeaderLayout, Stack, Union, UnionStack
+from p4lite.switch.codegen.expr import COMPARISON, VARBIT, BoundedExpr, cast
 from p4lite.switch.codegen.phv import HeaderPlace, Layout, c_type, limbs
 
 MASK64 = (1 << 64) - 1
@@ -73,15 +73,15 @@ class CExpr:
             return f"((uint64_t)({code}))"
         return f"((u128)(i128)(int64_t)({code}))" if signed else f"((u128)({code}))"
 
-    def exact(self, e: Expr) -> tuple[str, int, bool]:
+    def exact(self, e: BoundedExpr) -> tuple[str, int, bool]:
         width, signed = rep(e.lo, e.hi)
         return self.bits(e, width), width, signed
 
-    def u64(self, e: Expr) -> str:
+    def u64(self, e: BoundedExpr) -> str:
         return self.bits(e, 64)
 
     # --- numbers ------------------------------------------------------------------------------------------
-    def bits(self, e: Expr, width: int) -> str:
+    def bits(self, e: BoundedExpr, width: int) -> str:
         """Return C of `e` modulo 2**width."""
         op = e.op
         if op == "const":
@@ -107,17 +107,17 @@ class CExpr:
         code, own, signed = self._leaf(e)
         return self.convert(code, own, signed, width)
 
-    def _shift_left(self, e: Expr, width: int) -> str:
+    def _shift_left(self, e: BoundedExpr, width: int) -> str:
         a, amount = self.bits(e.args[0], width), e.args[1]
         if amount.op == "const":
             n = amount.number & 0xFFFFFFFF
             if n >= width:
-                return self.bits(Expr("data", "const", number=0, lo=0, hi=0), width)
+                return self.bits(BoundedExpr("data", "const", number=0, lo=0, hi=0), width)
             return f"{self._w(width)}_shl({a}, {n})" if width > 128 else f"({a} << {n})"
         s = self.bits(amount, 64)
         return f"{self._w(width)}_shl({a}, (uint32_t){s})" if width > 128 else f"p4_shl{width}({a}, (uint32_t){s})"
 
-    def _sign_extend(self, e: Expr, width: int) -> str:
+    def _sign_extend(self, e: BoundedExpr, width: int) -> str:
         n = e.number
         if width <= n:
             return self.bits(e.args[0], width)
@@ -127,7 +127,7 @@ class CExpr:
             return self.convert(f"{self._w(own)}_sx({inner}, {n})", own, True, width)
         return self.convert(f"p4_sx{own}({inner}, {n})" if n < own else inner, own, True, width)
 
-    def _leaf(self, e: Expr) -> tuple[str, int, bool]:
+    def _leaf(self, e: BoundedExpr) -> tuple[str, int, bool]:
         """Return code, C width and signedness of an expression that is not a ring operation, in its exact width."""
         width, signed = rep(e.lo, e.hi)
         op = e.op
@@ -178,7 +178,7 @@ class CExpr:
             code = f"p4_sx{width}({code}, {f.width})"
         return code, width, f.signed
 
-    def _local(self, e: Expr) -> tuple[str, int, bool]:
+    def _local(self, e: BoundedExpr) -> tuple[str, int, bool]:
         start = sum(max(limbs(p.width), 1) for p in e.ref[: e.number])
         bits = e.ref[e.number].width
         if bits <= 64:
@@ -188,7 +188,7 @@ class CExpr:
         own, width = width_for(bits), width_for(bits + 1)
         return self.convert(f"{self._w(own)}_load(a + {start})", own, False, width), width, True
 
-    def _register(self, e: Expr) -> tuple[str, int, bool]:
+    def _register(self, e: BoundedExpr) -> tuple[str, int, bool]:
         array, index = e.ref, self.bits(e.args[0], 64)
         own = width_for(array.width)
         if own <= 128:
@@ -197,7 +197,7 @@ class CExpr:
         call = f"{self._w(own)}_load(p4_register_words(&in->registers[{array.index}], {index}, &in->head.faults))"
         return self.convert(call, own, False, width), width, True
 
-    def _lookahead(self, e: Expr) -> tuple[str, int, bool]:
+    def _lookahead(self, e: BoundedExpr) -> tuple[str, int, bool]:
         offset, bits = e.ref
         own = width_for(bits)
         if own <= 128:
@@ -207,7 +207,7 @@ class CExpr:
         call = f"({{ {name} v_; p4w_get_bits(v_.w, {own // 64}, data + at, {offset}, {bits}); v_; }})"
         return self.convert(call, own, False, width), width, True
 
-    def _shift_right(self, e: Expr) -> tuple[str, int, bool]:
+    def _shift_right(self, e: BoundedExpr) -> tuple[str, int, bool]:
         code, width, signed = self.exact(e.args[0])
         amount = e.args[1]
         target, target_signed = rep(e.lo, e.hi)
@@ -229,7 +229,7 @@ class CExpr:
             shifted = f"p4_{name}{width}({code}, (uint32_t){self.bits(amount, 64)})"
         return self.convert(shifted, width, signed, target), target, target_signed
 
-    def _divide(self, e: Expr) -> tuple[str, int, bool]:
+    def _divide(self, e: BoundedExpr) -> tuple[str, int, bool]:
         a, b = e.args
         width, signed = rep(min(a.lo, b.lo, e.lo), max(a.hi, b.hi, e.hi))
         ca, cb = self.bits(a, width), self.bits(b, width)
@@ -243,7 +243,7 @@ class CExpr:
             code = f"p4_{'s' if signed else 'u'}{name}{width}({ca}, {cb}, &in->head.faults.division)"
         return self.convert(code, width, signed, target), target, target_signed
 
-    def _saturate(self, e: Expr) -> tuple[str, int, bool]:
+    def _saturate(self, e: BoundedExpr) -> tuple[str, int, bool]:
         n = e.number
         lo, hi = (0, (1 << n) - 1) if e.op == "usat_cast" else (-(1 << (n - 1)), (1 << (n - 1)) - 1)
         inner = e.args[0]
@@ -259,7 +259,7 @@ class CExpr:
         return self.convert(code, width, signed, target), target, target_signed
 
     # --- headers reached at run time ----------------------------------------------------------------------
-    def header(self, e: Expr) -> HeaderPlace | None:
+    def header(self, e: BoundedExpr) -> HeaderPlace | None:
         """Return the place of a header known at compile time."""
         if e.op == "header":
             header: Header = e.ref
@@ -274,7 +274,7 @@ class CExpr:
                 return self.layout.place(stack.headers[index])
         return None
 
-    def choices(self, e: Expr) -> tuple[str, list[HeaderPlace]]:
+    def choices(self, e: BoundedExpr) -> tuple[str, list[HeaderPlace]]:
         """Return a header chosen at run time: C of the index (uint64_t) and the places it may select."""
         if e.op == "last":
             stack: Stack = e.ref
@@ -290,7 +290,7 @@ class CExpr:
             index = self.bits(union.args[0], 64)
         return index, [self.layout.place(u.headers[e.number]) for u in us.unions]
 
-    def element(self, e: Expr) -> tuple[str, HeaderPlace] | None:
+    def element(self, e: BoundedExpr) -> tuple[str, HeaderPlace] | None:
         """Return C of the index and the place at index `i_` for a header chosen from a header stack, else None."""
         if e.op not in ("last", "element"):
             return None
@@ -299,7 +299,7 @@ class CExpr:
         first = stack.headers[0].slot
         return index, HeaderPlace(places[0].type, f"p->s{stack.slot}[i_]", f"p->hs[{first} + i_]")
 
-    def _header_field(self, e: Expr) -> tuple[str, int, bool]:
+    def _header_field(self, e: BoundedExpr) -> tuple[str, int, bool]:
         header, f = e.args[0], e.ref
         fixed = self.header(header)
         if f.index < 0:
@@ -327,7 +327,7 @@ class CExpr:
             self._w(width)
         return literal(0, width)
 
-    def header_valid(self, e: Expr) -> str:
+    def header_valid(self, e: BoundedExpr) -> str:
         fixed = self.header(e)
         if fixed is not None:
             return fixed.valid()
@@ -337,7 +337,7 @@ class CExpr:
         return f"({{ uint64_t i_ = {index}; int v_ = {cases} : ({fault}, 0); v_; }})"
 
     # --- booleans -----------------------------------------------------------------------------------------
-    def boolean(self, e: Expr) -> str:
+    def boolean(self, e: BoundedExpr) -> str:
         """Return C of a boolean: zero or not."""
         op = e.op
         if op == "bool":
@@ -361,7 +361,7 @@ class CExpr:
         assert op in COMPARISON, op
         return self._compare(e)
 
-    def _compare(self, e: Expr) -> str:
+    def _compare(self, e: BoundedExpr) -> str:
         a, b = e.args
         width, signed = rep(min(a.lo, b.lo), max(a.hi, b.hi))
         ca, cb = self.bits(a, width), self.bits(b, width)
@@ -372,7 +372,7 @@ class CExpr:
             return f"(({kind}){ca} {e.op} ({kind}){cb})"
         return f"({ca} {e.op} {cb})"
 
-    def _equal(self, e: Expr) -> str:
+    def _equal(self, e: BoundedExpr) -> str:
         a, b = e.args
         if a.kind == "data":
             width, _ = rep(min(a.lo, b.lo), max(a.hi, b.hi))
@@ -388,7 +388,7 @@ class CExpr:
             equal = self._headers_equal(a, b) if a.kind == "header" else self._unions_equal(a, b)
         return equal if e.op == "==" else f"(!{equal})"
 
-    def _varbits_equal(self, a: Expr, b: Expr) -> str:
+    def _varbits_equal(self, a: BoundedExpr, b: BoundedExpr) -> str:
         """Return C that compares varbits as numbers, as BMv2 does: leading zeros do not count."""
         args = []
         for e in (a, b):
@@ -410,7 +410,7 @@ class CExpr:
                 parts.append(f"{x.field(f)} == {y.field(f)}")
         return "(" + " && ".join(parts) + ")"
 
-    def _each_place(self, e: Expr) -> list[tuple[str, HeaderPlace]]:
+    def _each_place(self, e: BoundedExpr) -> list[tuple[str, HeaderPlace]]:
         """Return conditions and places of a header."""
         fixed = self.header(e)
         if fixed is not None:
@@ -418,7 +418,7 @@ class CExpr:
         index, places = self.choices(e)
         return [(f"{index} == {i}", place) for i, place in enumerate(places)]
 
-    def _headers_equal(self, a: Expr, b: Expr) -> str:
+    def _headers_equal(self, a: BoundedExpr, b: BoundedExpr) -> str:
         pairs = [
             f"({ca} && {cb} && {self._fields_equal(x, y)})"
             for ca, x in self._each_place(a)
@@ -426,17 +426,17 @@ class CExpr:
         ]
         return "(" + " || ".join(pairs) + ")"
 
-    def _unions(self, e: Expr) -> list[tuple[str, Union]]:
+    def _unions(self, e: BoundedExpr) -> list[tuple[str, Union]]:
         if e.op == "union":
             return [("1", e.ref)]
         stack: UnionStack = e.ref
         index = f"((uint64_t)p->next[{stack.slot}] - 1)" if e.op == "last_union" else self.bits(e.args[0], 64)
         return [(f"{index} == {i}", u) for i, u in enumerate(stack.unions)]
 
-    def _union_valid(self, e: Expr) -> str:
+    def _union_valid(self, e: BoundedExpr) -> str:
         return "(" + " || ".join(f"({c} && p->un[{u.slot}] != 0)" for c, u in self._unions(e)) + ")"
 
-    def _unions_equal(self, a: Expr, b: Expr) -> str:
+    def _unions_equal(self, a: BoundedExpr, b: BoundedExpr) -> str:
         """Return the condition that both unions are valid with the same member, and these members are equal."""
         parts = []
         for ca, x in self._unions(a):
@@ -449,7 +449,7 @@ class CExpr:
         return "(" + " || ".join(parts or ["0"]) + ")"
 
     # --- stores -------------------------------------------------------------------------------------------
-    def store(self, place: HeaderPlace, f: FieldType, e: Expr) -> str:
+    def store(self, place: HeaderPlace, f: FieldType, e: BoundedExpr) -> str:
         """Return the statement that assigns a number to a field, wrapped or saturated to its width."""
         if f.saturating:
             e = cast("sat_cast" if f.signed else "usat_cast", e, f.width)
@@ -466,5 +466,5 @@ class CExpr:
         return f"{target} = ({ctype})({code}); {place.touch()}"
 
 
-def type_of(header_type: HeaderType) -> str:
+def type_of(header_type: HeaderLayout) -> str:
     return f"struct t{header_type.index}"

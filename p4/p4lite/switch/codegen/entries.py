@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.codegen.cexpr import literal
-from p4lite.switch.program.facts import Facts, Key, Table
+from p4lite.switch.program.facts import Facts, KeyFacts, TableFacts
 from p4lite.switch.program.layout import MASK64, KeyWords, pack_args
 from p4lite.switch.program.load import entry_action
 
@@ -13,7 +13,7 @@ def words_of(values: list[int]) -> str:
     return "(const uint64_t[]){" + ", ".join(literal(v, 64) for v in values or [0]) + "}"
 
 
-def _hex_value(node: Node, key: Key) -> int:
+def _hex_value(node: JsonNode, key: KeyFacts) -> int:
     value = node.hex()
     # p4c writes the constants of an int<W> with a sign
     if -(1 << key.width >> 1) <= value < 0:
@@ -23,7 +23,7 @@ def _hex_value(node: Node, key: Key) -> int:
     return value
 
 
-def _match(words: KeyWords, key: Key, node: Node, kind: str) -> None:
+def _match(words: KeyWords, key: KeyFacts, node: JsonNode, kind: str) -> None:
     full = (1 << key.width) - 1
     match = node["match_type"].str()
     same = {key.match, "ternary" if key.match == "optional" else key.match}
@@ -76,7 +76,7 @@ def load_initial(facts: Facts) -> list[str]:
     return [*out, "    return 0;", "}"]
 
 
-def _full_mask(table: Table) -> list[int]:
+def _full_mask(table: TableFacts) -> list[int]:
     """Return the mask of every entry of an exact table."""
     words = [0] * table.key_words
     for key in table.key:
@@ -84,7 +84,7 @@ def _full_mask(table: Table) -> list[int]:
     return words
 
 
-def _rows(facts: Facts, table: Table) -> list[str]:
+def _rows(facts: Facts, table: TableFacts) -> list[str]:
     """Return the entries of a table, a line of words each, as `p4_initial_entries` reads them."""
     rows: list[str] = []
     seen: set[tuple[object, ...]] = set()
@@ -107,7 +107,7 @@ def _row(words: list[int]) -> str:
     return "    " + "".join(f"{word:#x}," if word > 9 else f"{word}," for word in words)
 
 
-def _entry(facts: Facts, node: Node, table: Table) -> tuple[KeyWords, list[int], int]:
+def _entry(facts: Facts, node: JsonNode, table: TableFacts) -> tuple[KeyWords, list[int], int]:
     parts = list(node["match_key"].items())
     if len(parts) != len(table.key):
         node["match_key"].fail(f"the table has {len(table.key)} keys, the entry {len(parts)}")

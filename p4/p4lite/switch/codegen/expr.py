@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from p4lite.switch.bmv2.model import MAX_DEPTH, FieldRef, FieldType, Stack
-from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.program.facts import Facts, Param
+from p4lite.switch.bmv2.reader import JsonNode
+from p4lite.switch.program.facts import Facts, ParamFacts
 
 # A left shift by a run-time amount beyond this counts as this many bits when its exact value is needed
 # (it is compared, divided or shifted right without a mask in between).
@@ -28,12 +28,12 @@ SATURATING = {"two_comp_mod", "usat_cast", "sat_cast"}
 
 
 @dataclass
-class Expr:
+class BoundedExpr:
     """A node: `op` with `args`; for data the inclusive interval `lo`..`hi`. `ref` holds what a leaf refers to."""
 
     kind: str
     op: str
-    args: list[Expr] = field(default_factory=list)
+    args: list[BoundedExpr] = field(default_factory=list)
     lo: int = 0
     hi: int = 1
     ref: Any = None
@@ -41,25 +41,25 @@ class Expr:
 
 
 @dataclass
-class Scope:
+class ExprScope:
     """What an expression may refer to besides fields: run-time data of an action, or the packet in a parser."""
 
-    params: Sequence[Param] = ()
+    params: Sequence[ParamFacts] = ()
     parser: bool = False
     place: Any = None  # of a header with a length expression: its HeaderPlace, "local" then means its fields
 
 
-def const(value: int) -> Expr:
-    return Expr(DATA, "const", lo=value, hi=value, number=value)
+def const(value: int) -> BoundedExpr:
+    return BoundedExpr(DATA, "const", lo=value, hi=value, number=value)
 
 
-def field_expr(ref: FieldRef, node: Node) -> Expr:
+def field_expr(ref: FieldRef, node: JsonNode) -> BoundedExpr:
     """Return a fixed field of a fixed header."""
     f = ref.field
     if f.varbit:
         node.fail(f"the variable-length field '{ref.header.name}.{f.name}' cannot be read as a number")
     lo, hi = (-(1 << (f.width - 1)), (1 << (f.width - 1)) - 1) if f.signed else (0, (1 << f.width) - 1)
-    return Expr(DATA, "field", lo=lo, hi=hi, ref=ref)
+    return BoundedExpr(DATA, "field", lo=lo, hi=hi, ref=ref)
 
 
 def _field_interval(f: FieldType) -> tuple[int, int]:
@@ -70,7 +70,7 @@ def _bits(lo: int, hi: int) -> int:
     return max((~lo if lo < 0 else lo).bit_length(), (~hi if hi < 0 else hi).bit_length())
 
 
-def interval(op: str, a: Expr, b: Expr) -> tuple[int, int]:
+def interval(op: str, a: BoundedExpr, b: BoundedExpr) -> tuple[int, int]:
     """Return values of `a op b`."""
     if op == "+":
         return a.lo + b.lo, a.hi + b.hi
@@ -100,32 +100,32 @@ def interval(op: str, a: Expr, b: Expr) -> tuple[int, int]:
     return (-(1 << size) if negative else 0), (1 << size) - 1
 
 
-class Builder:
-    """Turns JSON expressions into `Expr`; errors name the place."""
+class ExprBuilder:
+    """Turns JSON expressions into `BoundedExpr`; errors name the place."""
 
     def __init__(self, facts: Facts):
         self.facts = facts
         self.model = facts.model
 
-    def data(self, node: Node, scope: Scope | None = None) -> Expr:
+    def data(self, node: JsonNode, scope: ExprScope | None = None) -> BoundedExpr:
         e = self.build(node, scope)
         if e.kind == BOOL:
             # p4c's own JSON never does this, but old compilers did, and BMv2 then reads a number
-            return Expr(DATA, "b2d", [e], 0, 1)
+            return BoundedExpr(DATA, "b2d", [e], 0, 1)
         if e.kind != DATA:
             node.fail(f"expected a number, found a {e.kind}")
         return e
 
-    def boolean(self, node: Node, scope: Scope | None = None) -> Expr:
+    def boolean(self, node: JsonNode, scope: ExprScope | None = None) -> BoundedExpr:
         e = self.build(node, scope)
         if e.kind == DATA:
-            return Expr(BOOL, "d2b", [e])
+            return BoundedExpr(BOOL, "d2b", [e])
         if e.kind != BOOL:
             node.fail(f"expected a boolean, found a {e.kind}")
         return e
 
-    def build(self, node: Node, scope: Scope | None = None, depth: int = 0) -> Expr:  # noqa: C901 - a branch per operator
-        scope = scope or Scope()
+    def build(self, node: JsonNode, scope: ExprScope | None = None, depth: int = 0) -> BoundedExpr:  # noqa: C901 - a branch per operator
+        scope = scope or ExprScope()
         if depth > MAX_DEPTH:
             node.fail(f"the expression is nested more than {MAX_DEPTH} deep")
         kind = node["type"].str()
@@ -137,61 +137,63 @@ class Builder:
             return self._operation(value, scope, depth + 1)
         if kind == "field":
             ref = self.model.field_ref(value)
-            return Expr(VARBIT, "varbit", ref=ref) if ref.field.varbit else field_expr(ref, node)
+            return BoundedExpr(VARBIT, "varbit", ref=ref) if ref.field.varbit else field_expr(ref, node)
         if kind == "hexstr":
             return const(value.hex())
         if kind == "bool":
-            return Expr(BOOL, "bool", number=int(value.bool()))
+            return BoundedExpr(BOOL, "bool", number=int(value.bool()))
         if kind in ("local", "runtime_data"):
             index = value.int(0)
             if scope.place is not None:
                 return self._own_field(scope.place, index, value)
             if index >= len(scope.params):
                 value.fail(f"there is no parameter {index}, the action has {len(scope.params)}")
-            return Expr(DATA, "local", lo=0, hi=(1 << scope.params[index].width) - 1, number=index, ref=scope.params)
+            return BoundedExpr(
+                DATA, "local", lo=0, hi=(1 << scope.params[index].width) - 1, number=index, ref=scope.params
+            )
         if kind == "header":
-            return Expr(HEADER, "header", ref=self.model.find(self.model.headers, value, "header"))
+            return BoundedExpr(HEADER, "header", ref=self.model.find(self.model.headers, value, "header"))
         if kind == "header_stack":
-            return Expr(STACK, "stack", ref=self.model.find(self.model.stacks, value, "header stack"))
+            return BoundedExpr(STACK, "stack", ref=self.model.find(self.model.stacks, value, "header stack"))
         if kind == "header_union":
-            return Expr(UNION, "union", ref=self.model.find(self.model.unions, value, "header union"))
+            return BoundedExpr(UNION, "union", ref=self.model.find(self.model.unions, value, "header union"))
         if kind == "header_union_stack":
             stack = self.model.find(self.model.union_stacks, value, "header union stack")
-            return Expr(UNION_STACK, "union_stack", ref=stack)
+            return BoundedExpr(UNION_STACK, "union_stack", ref=stack)
         if kind == "stack_field":
             s = self.model.find(self.model.stacks, value[0], "header stack")
-            return self._header_field(Expr(HEADER, "last", ref=s), self.model.type_field(s.type, value[1]), node)
+            return self._header_field(BoundedExpr(HEADER, "last", ref=s), self.model.type_field(s.type, value[1]), node)
         if kind == "union_stack_field":
             return self._union_stack_field(value, node)
         if kind == "register":
             array = self.model.find(self.facts.registers, value[0], "register array")
             index_expr = self.data(value[1], scope)
-            return Expr(DATA, "register", [index_expr], 0, (1 << array.width) - 1, array)
+            return BoundedExpr(DATA, "register", [index_expr], 0, (1 << array.width) - 1, array)
         if kind == "lookahead" and scope.parser:
             offset, width = value[0].int(0, MAX_BITS), value[1].int(1, MAX_BITS)
-            return Expr(DATA, "lookahead", lo=0, hi=(1 << width) - 1, ref=(offset, width))
+            return BoundedExpr(DATA, "lookahead", lo=0, hi=(1 << width) - 1, ref=(offset, width))
         raise node["type"].error(f"'{kind}' is not a type of an expression that is known here")
 
-    def _own_field(self, place: Any, index: int, value: Node) -> Expr:
+    def _own_field(self, place: Any, index: int, value: JsonNode) -> BoundedExpr:
         if index >= len(place.type.fields) or place.type.fields[index].varbit:
             value.fail(f"header type '{place.type.name}' has no field {index} of fixed width")
         f = place.type.fields[index]
         lo, hi = _field_interval(f)
-        return Expr(DATA, "place_field", [], lo, hi, (place, f))
+        return BoundedExpr(DATA, "place_field", [], lo, hi, (place, f))
 
-    def _header_field(self, header: Expr, f: FieldType, node: Node) -> Expr:
+    def _header_field(self, header: BoundedExpr, f: FieldType, node: JsonNode) -> BoundedExpr:
         if f.index >= 0 and f.varbit:
             node.fail(f"the variable-length field '{f.name}' cannot be read as a number")
         lo, hi = _field_interval(f)
-        return Expr(DATA, "header_field", [header], lo, hi, f)
+        return BoundedExpr(DATA, "header_field", [header], lo, hi, f)
 
-    def _union_stack_field(self, value: Node, node: Node) -> Expr:
+    def _union_stack_field(self, value: JsonNode, node: JsonNode) -> BoundedExpr:
         stack, member = self.model.union_member(value)
         type_ = stack.unions[0].headers[member].type
-        header = Expr(HEADER, "member", [Expr(UNION, "last_union", ref=stack)], ref=type_, number=member)
+        header = BoundedExpr(HEADER, "member", [BoundedExpr(UNION, "last_union", ref=stack)], ref=type_, number=member)
         return self._header_field(header, self.model.type_field(type_, value[2]), node)
 
-    def header_type(self, e: Expr, node: Node) -> Any:
+    def header_type(self, e: BoundedExpr, node: JsonNode) -> Any:
         """Return the HeaderType of a header expression."""
         if e.kind != HEADER:
             node.fail(f"expected a header, found a {e.kind}")
@@ -201,16 +203,16 @@ class Builder:
             return e.ref.type
         return e.ref
 
-    def _operation(self, value: Node, scope: Scope, depth: int) -> Expr:
+    def _operation(self, value: JsonNode, scope: ExprScope, depth: int) -> BoundedExpr:
         op = value["op"].str()
         if op == "?":
             cond = self.build(value["cond"], scope, depth)
             if cond.kind == DATA:
-                cond = Expr(BOOL, "d2b", [cond])
+                cond = BoundedExpr(BOOL, "d2b", [cond])
             left, right = self.build(value["left"], scope, depth), self.build(value["right"], scope, depth)
             if left.kind != right.kind or left.kind not in (DATA, BOOL):
                 value.fail(f"the branches of '?' are a {left.kind} and a {right.kind}")
-            return Expr(left.kind, "?", [cond, left, right], min(left.lo, right.lo), max(left.hi, right.hi))
+            return BoundedExpr(left.kind, "?", [cond, left, right], min(left.lo, right.lo), max(left.hi, right.hi))
         if op in ("access_field", "access_union_header"):
             left = self.build(value["left"], scope, depth)
             return self._access(op, left, value)
@@ -220,12 +222,12 @@ class Builder:
         left = self.build(value["left"], scope, depth)
         return self._binary(op, left, right, value)
 
-    def _access(self, op: str, left: Expr, value: Node) -> Expr:
+    def _access(self, op: str, left: BoundedExpr, value: JsonNode) -> BoundedExpr:
         index = value["right"].int(0)
         if op == "access_field":
             type_ = self.header_type(left, value["left"])
             if index == len(type_.fields):  # the hidden $valid$ field comes last
-                return Expr(DATA, "b2d", [Expr(BOOL, "valid", [left])], 0, 1)
+                return BoundedExpr(DATA, "b2d", [BoundedExpr(BOOL, "valid", [left])], 0, 1)
             if index > len(type_.fields):
                 value["right"].fail(f"header type '{type_.name}' has only {len(type_.fields)} fields")
             return self._header_field(left, type_.fields[index], value)
@@ -234,66 +236,66 @@ class Builder:
         headers = left.ref.headers if left.op == "union" else left.ref.unions[0].headers
         if index >= len(headers):
             value["right"].fail(f"the union has only {len(headers)} members")
-        return Expr(HEADER, "member", [left], ref=headers[index].type, number=index)
+        return BoundedExpr(HEADER, "member", [left], ref=headers[index].type, number=index)
 
-    def _unary(self, op: str, e: Expr, value: Node) -> Expr:
+    def _unary(self, op: str, e: BoundedExpr, value: JsonNode) -> BoundedExpr:
         if op in ("valid", "valid_union"):
             wanted = HEADER if op == "valid" else UNION
             if e.kind != wanted:
                 value.fail(f"'{op}' wants a {wanted}, found a {e.kind}")
-            return Expr(BOOL, op, [e])
+            return BoundedExpr(BOOL, op, [e])
         if op in ("last_stack_index", "size_stack"):
             if e.kind != STACK:
                 value.fail(f"'{op}' wants a header stack, found a {e.kind}")
             s: Stack = e.ref
-            return Expr(DATA, op, [e], 0, 2**64 - 1 if op == "last_stack_index" else len(s.headers), s)
+            return BoundedExpr(DATA, op, [e], 0, 2**64 - 1 if op == "last_stack_index" else len(s.headers), s)
         if op == "not":
-            return Expr(BOOL, "not", [self._bool(e, value)])
+            return BoundedExpr(BOOL, "not", [self._bool(e, value)])
         if op == "b2d":
-            return e if e.kind == DATA else Expr(DATA, "b2d", [self._bool(e, value)], 0, 1)
+            return e if e.kind == DATA else BoundedExpr(DATA, "b2d", [self._bool(e, value)], 0, 1)
         d = self._data(e, value)
         if op == "d2b":
-            return Expr(BOOL, "d2b", [d])
+            return BoundedExpr(BOOL, "d2b", [d])
         if op == "~":
-            return Expr(DATA, "~", [d], ~d.hi, ~d.lo)
+            return BoundedExpr(DATA, "~", [d], ~d.hi, ~d.lo)
         if op in "+-":
             return self._binary(op, const(0), d, value)
         raise value["op"].error(f"'{op}' is not a unary operator")
 
-    def _bool(self, e: Expr, value: Node) -> Expr:
+    def _bool(self, e: BoundedExpr, value: JsonNode) -> BoundedExpr:
         if e.kind == DATA:
-            return Expr(BOOL, "d2b", [e])
+            return BoundedExpr(BOOL, "d2b", [e])
         if e.kind != BOOL:
             value.fail(f"expected a boolean, found a {e.kind}")
         return e
 
-    def _data(self, e: Expr, value: Node) -> Expr:
+    def _data(self, e: BoundedExpr, value: JsonNode) -> BoundedExpr:
         if e.kind == BOOL:
-            return Expr(DATA, "b2d", [e], 0, 1)
+            return BoundedExpr(DATA, "b2d", [e], 0, 1)
         if e.kind != DATA:
             value.fail(f"expected a number, found a {e.kind}")
         return e
 
-    def _binary(self, op: str, a: Expr, b: Expr, value: Node) -> Expr:
+    def _binary(self, op: str, a: BoundedExpr, b: BoundedExpr, value: JsonNode) -> BoundedExpr:
         if op in ("==", "!="):
             if BOOL in (a.kind, b.kind) and a.kind != b.kind:
                 a, b = self._bool(a, value), self._bool(b, value)
             if a.kind != b.kind or a.kind not in (DATA, BOOL, HEADER, UNION, VARBIT):
                 value.fail(f"cannot compare a {a.kind} with a {b.kind}")
-            return Expr(BOOL, op, [a, b])
+            return BoundedExpr(BOOL, op, [a, b])
         if op in ("and", "or"):
-            return Expr(BOOL, op, [self._bool(a, value), self._bool(b, value)])
+            return BoundedExpr(BOOL, op, [self._bool(a, value), self._bool(b, value)])
         if op in ("dereference_header_stack", "dereference_stack"):
             if a.kind != STACK:
                 value["left"].fail(f"expected a header stack, found a {a.kind}")
-            return Expr(HEADER, "element", [self._data(b, value)], ref=a.ref)
+            return BoundedExpr(HEADER, "element", [self._data(b, value)], ref=a.ref)
         if op == "dereference_union_stack":
             if a.kind != UNION_STACK:
                 value["left"].fail(f"expected a header union stack, found a {a.kind}")
-            return Expr(UNION, "element_union", [self._data(b, value)], ref=a.ref)
+            return BoundedExpr(UNION, "element_union", [self._data(b, value)], ref=a.ref)
         a, b = self._data(a, value), self._data(b, value)
         if op in COMPARISON:
-            return Expr(BOOL, op, [a, b])
+            return BoundedExpr(BOOL, op, [a, b])
         if op in SATURATING:
             if b.op != "const" or not 1 <= b.number <= MAX_BITS:
                 value["right"].fail(f"the width of '{op}' must be a constant")
@@ -303,20 +305,20 @@ class Builder:
         lo, hi = interval(op, a, b)
         if _bits(lo, hi) > MAX_BITS:
             value.fail(f"the result of '{op}' may need more than {MAX_BITS} bits")
-        return Expr(DATA, op, [a, b], lo, hi)
+        return BoundedExpr(DATA, op, [a, b], lo, hi)
 
 
-def lookaheads(e: Expr) -> list[tuple[int, int]]:
+def lookaheads(e: BoundedExpr) -> list[tuple[int, int]]:
     """Return (offset, width) of every lookahead in an expression."""
     own = [e.ref] if e.op == "lookahead" else []
     return own + [x for arg in e.args for x in lookaheads(arg)]
 
 
-def cast(op: str, e: Expr, width: int) -> Expr:
+def cast(op: str, e: BoundedExpr, width: int) -> BoundedExpr:
     """Return the cast (two_comp_mod, usat_cast or sat_cast) of `e` to `width` bits."""
     lo, hi = (0, (1 << width) - 1) if op == "usat_cast" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
     if lo <= e.lo and e.hi <= hi:
         return e
     if op == "two_comp_mod":
-        return Expr(DATA, op, [e], lo, hi, number=width)
-    return Expr(DATA, op, [e], min(max(e.lo, lo), hi), max(min(e.hi, hi), lo), number=width)
+        return BoundedExpr(DATA, op, [e], lo, hi, number=width)
+    return BoundedExpr(DATA, op, [e], min(max(e.lo, lo), hi), max(min(e.hi, hi), lo), number=width)

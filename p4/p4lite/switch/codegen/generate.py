@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from p4lite.recursion import deep_recursion
-from p4lite.switch.bmv2.model import Architecture, FieldRef, Model
-from p4lite.switch.codegen.calculations import Calculations
+from p4lite.switch.bmv2.model import Bmv2Architecture, FieldRef, Model
+from p4lite.switch.codegen.calculations import CalculationCodegen
 from p4lite.switch.codegen.cexpr import CExpr
 from p4lite.switch.codegen.entries import load_initial
-from p4lite.switch.codegen.expr import Builder, Scope
-from p4lite.switch.codegen.packing import Item, append_padded, header_bytes, store_header
-from p4lite.switch.codegen.parsers import Parsers
+from p4lite.switch.codegen.expr import ExprBuilder, ExprScope
+from p4lite.switch.codegen.packing import PackedItem, append_padded, header_bytes, store_header
+from p4lite.switch.codegen.parsers import ParserCodegen
 from p4lite.switch.codegen.phv import Layout, c_string, comment
-from p4lite.switch.codegen.pipelines import Pipelines, table_flags
-from p4lite.switch.codegen.primitives import Primitives
+from p4lite.switch.codegen.pipelines import PipelineCodegen, table_flags
+from p4lite.switch.codegen.primitives import PrimitiveCodegen
 from p4lite.switch.errors import InterpretedOnly, ProgramError
-from p4lite.switch.program.facts import Action, Facts
+from p4lite.switch.program.facts import ActionFacts, Facts
 
 # Names under which simple_switch looks for the fields of enum p4_field_id, through field_aliases.
 TARGET_FIELDS = {
@@ -77,10 +77,10 @@ def generate(facts: Facts) -> Code:
 
 def check_compiled(model: Model) -> None:
     """Raise InterpretedOnly for a program of another architecture than v1model."""
-    if model.architecture is not Architecture.V1MODEL:
+    if model.architecture is not Bmv2Architecture.V1MODEL:
         raise InterpretedOnly(
             f"{model.root.source}: the program is for the architecture {model.architecture.value}, and the compiled "
-            f"switch runs {Architecture.V1MODEL.value} only; run it in the interpreter: p4lite trace, p4lite stf, "
+            f"switch runs {Bmv2Architecture.V1MODEL.value} only; run it in the interpreter: p4lite trace, p4lite stf, "
             "p4lite debug, or p4lite.Switch(program) in Python"
         )
 
@@ -91,11 +91,11 @@ class _Generator:
         self.model = facts.model
         self.layout = Layout(facts.model)
         self.cx = CExpr(self.layout)
-        self.builder = Builder(facts)
-        self.calculations = Calculations(facts.model, self.cx, self.builder)
-        self.primitives = Primitives(facts, self.cx, self.builder, self.calculations)
-        self.parsers = Parsers(facts, self.cx, self.builder, self.primitives)
-        self.pipelines = Pipelines(facts, self.cx, self.builder, self.calculations)
+        self.builder = ExprBuilder(facts)
+        self.calculations = CalculationCodegen(facts.model, self.cx, self.builder)
+        self.primitives = PrimitiveCodegen(facts, self.cx, self.builder, self.calculations)
+        self.parsers = ParserCodegen(facts, self.cx, self.builder, self.primitives)
+        self.pipelines = PipelineCodegen(facts, self.cx, self.builder, self.calculations)
 
     def code(self) -> Code:
         body: list[str] = []
@@ -126,9 +126,9 @@ class _Generator:
         head += self.calculations.code
         return Code("\n".join([*head, *body]) + "\n", size)
 
-    def _action(self, action: Action) -> list[str]:
+    def _action(self, action: ActionFacts) -> list[str]:
         index = action.index
-        parts = self.primitives.body(list(action.node.items("primitives")), Scope(params=action.params))
+        parts = self.primitives.body(list(action.node.items("primitives")), ExprScope(params=action.params))
         out = [f"/* {comment(action.name)} */"]
         if len(parts) > 1:
             for i, part in enumerate(parts):
@@ -188,7 +188,7 @@ class _Generator:
                     item.fail(f"the metadata '{header.name}' cannot be deparsed")
                 order.append(self.layout.place(header))
             for node in chosen.items("primitives"):
-                calls += self.primitives.emit(node, Scope())
+                calls += self.primitives.emit(node, ExprScope())
         sizes = [f"    if {place.valid()} n += {header_bytes(place)};" for place in order]
         emits: list[str] = []
         for place in order:
@@ -271,7 +271,7 @@ class _Generator:
             "    switch (id) {",
         ]
         for digest in self.facts.learn_lists:
-            items = [Item(ref.field.width, self.layout.place(ref.header), ref.field) for ref in digest.fields]
+            items = [PackedItem(ref.field.width, self.layout.place(ref.header), ref.field) for ref in digest.fields]
             size = sum((i.width + 7) // 8 for i in items)
             out += [f"    case {digest.id}:", f"        if (cap < {size}) return -1;"]
             for item in items:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4lite.switch.bmv2.model import Header, Model, Stack, Union, UnionStack
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.codegen.cexpr import CExpr
-from p4lite.switch.codegen.expr import HEADER, STACK, UNION, UNION_STACK, Builder, Expr, Scope
+from p4lite.switch.codegen.expr import HEADER, STACK, UNION, UNION_STACK, BoundedExpr, ExprBuilder, ExprScope
 from p4lite.switch.codegen.packing import header_bytes
 from p4lite.switch.codegen.phv import HeaderPlace
 
 
 @dataclass(frozen=True)
-class Target:
+class HeaderTarget:
     """A header that a statement works on; `header` is None for an element chosen by a run-time index."""
 
     place: HeaderPlace
@@ -22,16 +22,16 @@ class Target:
 
 
 class HeaderOps:
-    def __init__(self, model: Model, cx: CExpr, builder: Builder):
+    def __init__(self, model: Model, cx: CExpr, builder: ExprBuilder):
         self.model = model
         self.cx = cx
         self.builder = builder
 
     # --- which header -------------------------------------------------------------------------------------
-    def target(self, header: Header) -> Target:
-        return Target(self.cx.layout.place(header), header)
+    def target(self, header: Header) -> HeaderTarget:
+        return HeaderTarget(self.cx.layout.place(header), header)
 
-    def each(self, e: Expr, index: str, emit: Callable[[Target], list[str]]) -> list[str]:
+    def each(self, e: BoundedExpr, index: str, emit: Callable[[HeaderTarget], list[str]]) -> list[str]:
         """Apply `emit` to a header expression; check the bounds in variable `index` if it is chosen at run time."""
         if e.op == "header":
             return emit(self.target(e.ref))
@@ -46,7 +46,7 @@ class HeaderOps:
             stack: Stack = e.ref
             state = f"p->hs[{stack.headers[0].slot} + {index}]"
             place = HeaderPlace(stack.type, f"p->s{stack.slot}[{index}]", state)
-            inner = emit(Target(place, None))
+            inner = emit(HeaderTarget(place, None))
             return [f"{{ uint64_t {index} = {code};", f"if ({index} < {len(places)}) {{", *inner, f"}} else {fault} }}"]
         us: UnionStack = e.args[0].ref
         out = [f"switch ({code}) {{"]
@@ -54,14 +54,14 @@ class HeaderOps:
             out += [f"case {i}: {{", *emit(self.target(union.headers[e.number])), "break; }"]
         return [*out, f"default: {fault}", "}"]
 
-    def _header(self, node: Node, scope: Scope) -> Expr:
+    def _header(self, node: JsonNode, scope: ExprScope) -> BoundedExpr:
         e = self.builder.build(node, scope)
         if e.kind != HEADER:
             node.fail(f"expected a header, found a {e.kind}")
         return e
 
     # --- validity -----------------------------------------------------------------------------------------
-    def mark_valid(self, t: Target) -> list[str]:
+    def mark_valid(self, t: HeaderTarget) -> list[str]:
         if t.place.state is None:
             return []
         out = [f"{t.place.state} = 3;"]
@@ -70,7 +70,7 @@ class HeaderOps:
             out.append(f"union_valid_{union.slot}(p, {t.header.union_index + 1});")
         return out
 
-    def mark_invalid(self, t: Target) -> list[str]:
+    def mark_invalid(self, t: HeaderTarget) -> list[str]:
         if t.place.state is None:
             return []
         out = [f"{t.place.state} &= 2;"]
@@ -90,8 +90,8 @@ class HeaderOps:
             out += ["        default: break;", "        }", "    }", f"    p->un[{u.slot}] = which;", "}"]
         return out
 
-    def add_header(self, args: list[Node], scope: Scope) -> list[str]:
-        def emit(t: Target) -> list[str]:
+    def add_header(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
+        def emit(t: HeaderTarget) -> list[str]:
             if t.place.state is None:
                 return []
             return [
@@ -104,11 +104,11 @@ class HeaderOps:
 
         return self.each(self._header(args[0], scope), "d_", emit)
 
-    def add_header_fast(self, args: list[Node], scope: Scope) -> list[str]:
+    def add_header_fast(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         return self.each(self._header(args[0], scope), "d_", self.mark_valid)
 
-    def remove_header(self, args: list[Node], scope: Scope) -> list[str]:
-        def emit(t: Target) -> list[str]:
+    def remove_header(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
+        def emit(t: HeaderTarget) -> list[str]:
             if t.place.state is None:
                 return []
             length = f"p->head.packet_length -= {header_bytes(t.place)};"
@@ -117,7 +117,7 @@ class HeaderOps:
         return self.each(self._header(args[0], scope), "d_", emit)
 
     # --- copies -------------------------------------------------------------------------------------------
-    def copy(self, to: Target, source: Target, node: Node) -> list[str]:
+    def copy(self, to: HeaderTarget, source: HeaderTarget, node: JsonNode) -> list[str]:
         if to.place.type is not source.place.type:
             node.fail(f"a header of type '{source.place.type.name}' does not fit into '{to.place.type.name}'")
         body = [*self.mark_valid(to), f"{to.place.struct} = {source.place.struct};"]
@@ -127,11 +127,11 @@ class HeaderOps:
             return []
         return [f"if {source.place.valid()} {{", *body, "} else {", *self.mark_invalid(to), "}"]
 
-    def assign_header(self, args: list[Node], scope: Scope) -> list[str]:
+    def assign_header(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         to, source = self._header(args[0], scope), self._header(args[1], scope)
         return self.each(source, "s_", lambda s: self.each(to, "d_", lambda d: self._copy_away(d, s, args[1])))
 
-    def _copy_away(self, to: Target, source: Target, node: Node) -> list[str]:
+    def _copy_away(self, to: HeaderTarget, source: HeaderTarget, node: JsonNode) -> list[str]:
         """Return statements of a copy that also works within one union, or within one element."""
         shared = (
             to.header is not None
@@ -143,10 +143,10 @@ class HeaderOps:
         if not shared and not unknown:
             return self.copy(to, source, node)
         name = f"struct t{source.place.type.index}"
-        lines = self.copy(to, Target(HeaderPlace(source.place.type, "c_", "v_"), None), node)
+        lines = self.copy(to, HeaderTarget(HeaderPlace(source.place.type, "c_", "v_"), None), node)
         return [f"{{ {name} c_ = {source.place.struct}; uint8_t v_ = {source.place.valid()};", *lines, "}"]
 
-    def _unions(self, node: Node, scope: Scope) -> Union:
+    def _unions(self, node: JsonNode, scope: ExprScope) -> Union:
         e = self.builder.build(node, scope)
         if e.kind != UNION:
             node.fail(f"expected a header union, found a {e.kind}")
@@ -155,7 +155,7 @@ class HeaderOps:
         union: Union = e.ref
         return union
 
-    def _copy_union(self, to: Union, source: Union, node: Node) -> list[str]:
+    def _copy_union(self, to: Union, source: Union, node: JsonNode) -> list[str]:
         if len(to.headers) != len(source.headers):
             node.fail("the unions are of different types")
         out: list[str] = []
@@ -163,18 +163,18 @@ class HeaderOps:
             out += self.copy(self.target(d), self.target(s), node)
         return out
 
-    def assign_union(self, args: list[Node], scope: Scope) -> list[str]:
+    def assign_union(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         to, source = self._unions(args[0], scope), self._unions(args[1], scope)
         return self._copy_union(to, source, args[1])
 
-    def _stack(self, node: Node, scope: Scope) -> Stack | UnionStack:
+    def _stack(self, node: JsonNode, scope: ExprScope) -> Stack | UnionStack:
         e = self.builder.build(node, scope)
         if e.kind not in (STACK, UNION_STACK):
             node.fail(f"expected a header stack, found a {e.kind}")
         stack: Stack | UnionStack = e.ref
         return stack
 
-    def assign_stack(self, args: list[Node], scope: Scope) -> list[str]:
+    def assign_stack(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         to, source = self._stack(args[0], scope), self._stack(args[1], scope)
         if not isinstance(to, Stack) or not isinstance(source, Stack) or len(to.headers) != len(source.headers):
             args[1].fail("the stacks are of different types or sizes")
@@ -183,7 +183,7 @@ class HeaderOps:
             out += self.copy(self.target(d), self.target(s), args[1])
         return out
 
-    def assign_union_stack(self, args: list[Node], scope: Scope) -> list[str]:
+    def assign_union_stack(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         to, source = self._stack(args[0], scope), self._stack(args[1], scope)
         if not isinstance(to, UnionStack) or not isinstance(source, UnionStack):
             args[1].fail("expected two header union stacks")
@@ -195,13 +195,13 @@ class HeaderOps:
         return out
 
     # --- shifts of stacks ---------------------------------------------------------------------------------
-    def push(self, args: list[Node], scope: Scope) -> list[str]:
+    def push(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         return self._shift(args, scope, push=True)
 
-    def pop(self, args: list[Node], scope: Scope) -> list[str]:
+    def pop(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         return self._shift(args, scope, push=False)
 
-    def _shift(self, args: list[Node], scope: Scope, *, push: bool) -> list[str]:
+    def _shift(self, args: list[JsonNode], scope: ExprScope, *, push: bool) -> list[str]:
         stack = self._stack(args[0], scope)
         count = self.cx.u64(self.builder.data(args[1], scope))
         name = f"{'push' if push else 'pop'}_{stack.slot}"

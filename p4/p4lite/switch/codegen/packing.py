@@ -14,7 +14,7 @@ from p4lite.switch.codegen.phv import HeaderPlace, limbs
 
 
 @dataclass(frozen=True)
-class Item:
+class PackedItem:
     """A field of a header, or a constant of `width` bits when `place` is None."""
 
     width: int
@@ -34,9 +34,9 @@ class Item:
         return f"({'uint64_t' if bits == 64 else 'u128'}){self.target()}"
 
 
-def runs(items: list[Item]) -> list[list[Item]]:
+def runs(items: list[PackedItem]) -> list[list[PackedItem]]:
     """Return runs of consecutive items, cut wherever a byte boundary lies between two of them."""
-    out: list[list[Item]] = []
+    out: list[list[PackedItem]] = []
     bits = 0
     for item in items:
         if bits % 8 == 0:
@@ -46,7 +46,7 @@ def runs(items: list[Item]) -> list[list[Item]]:
     return out
 
 
-def total(items: list[Item]) -> int:
+def total(items: list[PackedItem]) -> int:
     return sum(item.width for item in items)
 
 
@@ -56,7 +56,7 @@ def _cut(ctype_bits: int, code: str) -> str:
     return f"({names[size]})({code})" if size else f"(u128)({code})"
 
 
-def load(items: list[Item], base: str) -> list[str]:
+def load(items: list[PackedItem], base: str) -> list[str]:
     """Return statements that read consecutive fields from the bytes at C pointer `base`."""
     out: list[str] = []
     offset = 0
@@ -73,7 +73,7 @@ def load(items: list[Item], base: str) -> list[str]:
     return out
 
 
-def _load_run(run: list[Item], bits: int, where: str) -> list[str]:
+def _load_run(run: list[PackedItem], bits: int, where: str) -> list[str]:
     n = (bits + 7) // 8
     if len(run) == 1:
         pad = n * 8 - bits
@@ -90,7 +90,7 @@ def _load_run(run: list[Item], bits: int, where: str) -> list[str]:
     return out
 
 
-def _load_bits(run: list[Item], base: str, offset: int) -> list[str]:
+def _load_bits(run: list[PackedItem], base: str, offset: int) -> list[str]:
     out = []
     for item in run:
         if item.width > 128:
@@ -102,7 +102,7 @@ def _load_bits(run: list[Item], base: str, offset: int) -> list[str]:
     return out
 
 
-def store(items: list[Item], base: str) -> list[str]:
+def store(items: list[PackedItem], base: str) -> list[str]:
     """Return statements that write consecutive items to the bytes at `base`; a last partial byte is padded with 0."""
     out: list[str] = []
     offset = 0
@@ -124,7 +124,7 @@ def store(items: list[Item], base: str) -> list[str]:
     return out
 
 
-def sum_terms(items: list[Item]) -> list[str] | None:
+def sum_terms(items: list[PackedItem]) -> list[str] | None:
     """Return C terms that add up to the sum of the 16-bit words that `store` would write, modulo 65535.
 
     The sum is 0 only if all words are. 2**16 is 1 modulo 65535, so that a run counts as the number it is, times 256 if
@@ -148,7 +148,7 @@ def sum_terms(items: list[Item]) -> list[str] | None:
     return out
 
 
-def _joined(run: list[Item], n: int) -> str:
+def _joined(run: list[PackedItem], n: int) -> str:
     """Return C of a run of up to 64 bits as one number of `n` bytes, padded with 0 on the right."""
     left = n * 8
     parts = []
@@ -159,7 +159,7 @@ def _joined(run: list[Item], n: int) -> str:
     return " | ".join(parts)
 
 
-def _put(item: Item, base: str, offset: str) -> list[str]:
+def _put(item: PackedItem, base: str, offset: str) -> list[str]:
     if item.width > 128:
         if item.place is None:
             words = ", ".join(literal(item.value >> (64 * i), 64) for i in range(limbs(item.width)))
@@ -168,16 +168,16 @@ def _put(item: Item, base: str, offset: str) -> list[str]:
     return [f"p4_put_bits128({base}, {offset}, {item.width}, {item.code(128)});"]
 
 
-def put_at(item: Item, base: str) -> list[str]:
+def put_at(item: PackedItem, base: str) -> list[str]:
     """Return statements that append an item at run-time bit offset `nb` (of zeroed memory) and advance it."""
     return [*_put(item, base, "nb"), f"nb += {item.width};"]
 
 
-def header_items(place: HeaderPlace) -> list[Item]:
-    return [Item(f.width, place, f) for f in place.type.fields]
+def header_items(place: HeaderPlace) -> list[PackedItem]:
+    return [PackedItem(f.width, place, f) for f in place.type.fields]
 
 
-def split_varbit(items: list[Item]) -> tuple[list[Item], Item | None, list[Item]]:
+def split_varbit(items: list[PackedItem]) -> tuple[list[PackedItem], PackedItem | None, list[PackedItem]]:
     """Return the items before the varbit, the varbit, the items behind it."""
     for i, item in enumerate(items):
         if item.field is not None and item.field.varbit:
@@ -203,7 +203,7 @@ def load_header(place: HeaderPlace, base: str, varbit_bytes: str | None) -> list
     return out + load(after, f"({base} + {size // 8} + {place.length(f)})")
 
 
-def load_unaligned(items: list[Item], base: str, start: str) -> list[str]:
+def load_unaligned(items: list[PackedItem], base: str, start: str) -> list[str]:
     out, offset = [], 0
     for item in items:
         if item.width > 128:
@@ -245,7 +245,7 @@ def header_bytes(place: HeaderPlace) -> str:
     return f"({fixed} + {place.length(varbit)})" if varbit else str(fixed)
 
 
-def append_padded(item: Item, cx: CExpr) -> list[str]:
+def append_padded(item: PackedItem, cx: CExpr) -> list[str]:
     """Return statements that append a field, padded on the left to whole bytes, at `out + n`, and advance n."""
     width = item.width
     size = (width + 7) // 8

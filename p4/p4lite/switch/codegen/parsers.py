@@ -6,22 +6,22 @@ and the rest of the packet is payload.
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.model import HeaderType
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.model import HeaderLayout
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.codegen.cexpr import CExpr, literal
-from p4lite.switch.codegen.expr import MAX_BITS, Builder, Expr, Scope, field_expr, lookaheads
-from p4lite.switch.codegen.headers import Target
+from p4lite.switch.codegen.expr import MAX_BITS, BoundedExpr, ExprBuilder, ExprScope, field_expr, lookaheads
+from p4lite.switch.codegen.headers import HeaderTarget
 from p4lite.switch.codegen.packing import load_header
 from p4lite.switch.codegen.phv import HeaderPlace, comment
-from p4lite.switch.codegen.primitives import Primitives
+from p4lite.switch.codegen.primitives import PrimitiveCodegen
 from p4lite.switch.program.facts import Facts
 from p4lite.switch.program.load import main_parser
 
-SCOPE = Scope(parser=True)
+SCOPE = ExprScope(parser=True)
 
 
-class Parsers:
-    def __init__(self, facts: Facts, cx: CExpr, builder: Builder, primitives: Primitives):
+class ParserCodegen:
+    def __init__(self, facts: Facts, cx: CExpr, builder: ExprBuilder, primitives: PrimitiveCodegen):
         self.facts = facts
         self.model = facts.model
         self.cx = cx
@@ -64,7 +64,7 @@ class Parsers:
     def _need(self, count: str) -> str:
         return f"if (len - at < {count}) {self.fail('PacketTooShort')}" if count != "0" else ""
 
-    def _states(self, parser: Node) -> list[str]:
+    def _states(self, parser: JsonNode) -> list[str]:
         names: dict[str, int] = {}
         states = list(parser["parse_states"].items())
         for i, state in enumerate(states):
@@ -83,12 +83,12 @@ class Parsers:
             out += self._transitions(state, names)
         return out
 
-    def _state(self, names: dict[str, int], node: Node) -> int:
+    def _state(self, names: dict[str, int], node: JsonNode) -> int:
         if node.str() not in names:
             node.fail(f"there is no parser state '{node.value}'")
         return names[node.str()]
 
-    def _loops(self, states: list[Node], names: dict[str, int]) -> set[int]:
+    def _loops(self, states: list[JsonNode], names: dict[str, int]) -> set[int]:
         """Return the states that can come back to themselves."""
         edges = {
             i: {self._state(names, t["next_state"]) for t in s.items("transitions") if t.get("next_state") is not None}
@@ -130,7 +130,7 @@ class Parsers:
         return loops
 
     # --- operations ---------------------------------------------------------------------------------------
-    def _operation(self, node: Node) -> list[str]:
+    def _operation(self, node: JsonNode) -> list[str]:
         op = node["op"].str()
         args = node["parameters"]
         if op == "extract":
@@ -151,18 +151,18 @@ class Parsers:
         raise node["op"].error(f"the parser operation '{op}' is not supported")
 
     @staticmethod
-    def _inner(node: Node) -> Node:
+    def _inner(node: JsonNode) -> JsonNode:
         """Return the value of an `expression` wrapper around a type-value object."""
         value = node["value"]
         if node["type"].value == "expression" and isinstance(value.value, dict) and "op" not in value.value:
             return value
         return node
 
-    def _guarded(self, e: Expr) -> list[str]:
+    def _guarded(self, e: BoundedExpr) -> list[str]:
         """Check that every lookahead in an expression lies within the packet."""
         return [self._need(str((offset + width + 7) // 8)) for offset, width in lookaheads(e)]
 
-    def _extract(self, arg: Node, length: Expr | None) -> list[str]:
+    def _extract(self, arg: JsonNode, length: BoundedExpr | None) -> list[str]:
         kind = arg["type"].str()
         if kind == "regular":
             header = self.model.find(self.model.headers, arg["value"], "header")
@@ -176,7 +176,7 @@ class Parsers:
             return [
                 f"{{ uint32_t n_ = p->next[{stack.slot}];",
                 f"if (n_ >= {len(stack.headers)}) {self.fail('StackOutOfBounds')}",
-                *self._extract_to(Target(place, None), length, arg),
+                *self._extract_to(HeaderTarget(place, None), length, arg),
                 f"p->next[{stack.slot}] = (uint8_t)(n_ + 1); }}",
             ]
         if kind == "union_stack":
@@ -191,9 +191,9 @@ class Parsers:
             return [*out, f"default: {self.fail('StackOutOfBounds')}", "}", f"p->next[{us.slot}]++;"]
         raise arg["type"].error(f"'{kind}' cannot be extracted")
 
-    def _extract_to(self, target: Target, length: Expr | None, arg: Node) -> list[str]:
+    def _extract_to(self, target: HeaderTarget, length: BoundedExpr | None, arg: JsonNode) -> list[str]:
         place = target.place
-        type_: HeaderType = place.type
+        type_: HeaderLayout = place.type
         fixed = type_.fixed_bits // 8
         valid = [*self.primitives.headers.mark_valid(target)]
         if type_.varbit is None:
@@ -208,7 +208,7 @@ class Parsers:
                 arg.fail(f"header type '{type_.name}' has a variable-length field: it wants extract_VL")
             # fields before the varbit may be what the length depends on
             out += load_header(place, "(data + at)", "0")
-            own = self.builder.data(self._inner(type_.length_exp), Scope(place=place))
+            own = self.builder.data(self._inner(type_.length_exp), ExprScope(place=place))
         return [
             *out,
             *self._guarded(own),
@@ -221,28 +221,29 @@ class Parsers:
             *valid,
         ]
 
-    def _set(self, args: Node) -> list[str]:
+    def _set(self, args: JsonNode) -> list[str]:
         if args[0]["type"].value != "field":
             args[0]["type"].fail("the parser can set fields only")
         ref = self.model.field_ref(args[0]["value"])
         if ref.field.varbit:
             return self.primitives.emit(
-                Node({"op": "assign_VL", "parameters": [args[0].value, args[1].value]}, args.source, args.path), SCOPE
+                JsonNode({"op": "assign_VL", "parameters": [args[0].value, args[1].value]}, args.source, args.path),
+                SCOPE,
             )
         e = self.builder.data(self._inner(args[1]), SCOPE)
         if ref.field.index < 0:
             return self._set_valid(args, e)
         return [*self._guarded(e), self.cx.store(self.cx.layout.place(ref.header), ref.field, e)]
 
-    def _set_valid(self, args: Node, e: Expr) -> list[str]:
+    def _set_valid(self, args: JsonNode, e: BoundedExpr) -> list[str]:
         """Return C that sets `h.$valid$` in the parser, as p4c wrote setValid and setInvalid there until 2018."""
-        header = Node({"type": "header", "value": args[0]["value"][0].value}, args.source, args.path)
+        header = JsonNode({"type": "header", "value": args[0]["value"][0].value}, args.source, args.path)
         headers = self.primitives.headers
         yes, no = (made([header], SCOPE) for made in (headers.add_header, headers.remove_header))
         test = f"if ({self.cx.u64(e)} & 1) {{"
         return [*self._guarded(e), test, *yes, "} else {", *no, "}"]
 
-    def _verify(self, args: Node) -> list[str]:
+    def _verify(self, args: JsonNode) -> list[str]:
         condition = self.builder.boolean(self._inner(args[0]), SCOPE)
         if isinstance(args[1].value, int):
             error = str(args[1].int(0, 2**31 - 1))
@@ -251,7 +252,7 @@ class Parsers:
         check = self.cx.boolean(condition)
         return [*self._guarded(condition), f"if (!{check}) {{ error = {error}; goto fail; }}"]
 
-    def _advance(self, arg: Node) -> list[str]:
+    def _advance(self, arg: JsonNode) -> list[str]:
         e = self.builder.data(self._inner(arg), SCOPE)
         return [
             *self._guarded(e),
@@ -262,7 +263,7 @@ class Parsers:
         ]
 
     # --- transitions --------------------------------------------------------------------------------------
-    def _key(self, state: Node) -> list[Expr]:
+    def _key(self, state: JsonNode) -> list[BoundedExpr]:
         out = []
         for part in state.items("transition_key"):
             kind = part["type"].str()
@@ -275,21 +276,21 @@ class Parsers:
         return out
 
     @staticmethod
-    def _width(e: Expr) -> int:
+    def _width(e: BoundedExpr) -> int:
         return max((e.hi - e.lo).bit_length(), 1)
 
-    def _goto(self, node: Node, names: dict[str, int]) -> str:
+    def _goto(self, node: JsonNode, names: dict[str, int]) -> str:
         following = node.get("next_state")
         if following is None:
             return f"{{ error = {self.model.error('NoError')}; goto done; }}"
         return f"goto S{self._state(names, following)};"
 
-    def _transitions(self, state: Node, names: dict[str, int]) -> list[str]:
+    def _transitions(self, state: JsonNode, names: dict[str, int]) -> list[str]:
         key = self._key(state)
         widths = [self._width(e) for e in key]
         size = sum((w + 7) // 8 for w in widths)
         default = f"{{ error = {self.model.error('NoError')}; goto done; }}"
-        cases: list[tuple[Node, str]] = []
+        cases: list[tuple[JsonNode, str]] = []
         for t in state.items("transitions"):
             value = t.get("value")
             kind_node = t.get("type")
@@ -317,7 +318,7 @@ class Parsers:
             body.append(f"if ({test}) {self._goto(t, names)}")
         return ["{", *[f"    {line}" for line in body], "}", default]
 
-    def _key_number(self, key: list[Expr], widths: list[int], bits: int) -> str:
+    def _key_number(self, key: list[BoundedExpr], widths: list[int], bits: int) -> str:
         parts, shift = [], 8 * sum((w + 7) // 8 for w in widths)
         for e, width in zip(key, widths, strict=True):
             shift -= 8 * ((width + 7) // 8)
@@ -327,7 +328,7 @@ class Parsers:
             parts.append(f"{code} << {shift}" if shift else code)
         return f"{self.cx.ctype(bits)} k P4_UNUSED = {' | '.join(parts)};"
 
-    def _key_bytes(self, name: str, key: list[Expr], widths: list[int], room: list[int]) -> list[str]:
+    def _key_bytes(self, name: str, key: list[BoundedExpr], widths: list[int], room: list[int]) -> list[str]:
         """Return bytes of the key with each part right-aligned in its `room` bits, all right-aligned."""
         size = (sum(room) + 7) // 8
         out = [f"uint8_t {name}[{size}] = {{0}};"]
@@ -343,7 +344,7 @@ class Parsers:
             at += bits
         return out
 
-    def _sized(self, node: Node, key: list[Expr], what: str) -> bytes:
+    def _sized(self, node: JsonNode, key: list[BoundedExpr], what: str) -> bytes:
         """Return the bytes of a value or mask, each part of the key in whole bytes."""
         widths = [self._width(e) for e in key]
         size = sum((w + 7) // 8 for w in widths)
@@ -354,7 +355,7 @@ class Parsers:
             node.fail(f"the {what} has {len(data)} bytes, the transition key has {size}")
         return data
 
-    def _negative(self, node: Node, key: list[Expr], what: str) -> bytes:
+    def _negative(self, node: JsonNode, key: list[BoundedExpr], what: str) -> bytes:
         """Return a value with a sign: p4c adds the parts up, shifted, with the constants of an int<W> as they are."""
         left: int = node.hex()
         parts: list[bytes] = []
@@ -371,7 +372,7 @@ class Parsers:
             left = (left - part) >> room
         return b"".join(parts)
 
-    def _value_test(self, t: Node, key: list[Expr], size: int) -> str:
+    def _value_test(self, t: JsonNode, key: list[BoundedExpr], size: int) -> str:
         value = self._sized(t["value"], key, "value")
         mask_node = t.get("mask")
         mask = self._sized(mask_node, key, "mask") if mask_node else b"\xff" * size
@@ -384,7 +385,7 @@ class Parsers:
             return f"(k & {literal(m, bits)}) == {literal(v, bits)}"
         return f"p4_match_bytes(kb, {_bytes(masked)}, {_bytes(mask)}, {size})"
 
-    def _vset_test(self, t: Node, widths: list[int]) -> str:
+    def _vset_test(self, t: JsonNode, widths: list[int]) -> str:
         values = self.model.find(self.facts.value_sets, t["value"], "value set")
         if sum(widths) != values.width:
             t["value"].fail(f"the value set has {values.width} bits, the key {sum(widths)}")

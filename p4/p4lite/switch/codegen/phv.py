@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4lite.switch.bmv2.model import FieldType, Header, HeaderType, Model
+from p4lite.switch.bmv2.model import FieldType, Header, HeaderLayout, Model
 
 VALID, TOUCHED = 1, 2
 
@@ -47,7 +47,7 @@ def comment(text: str) -> str:
 class HeaderPlace:
     """C expressions for a header: its struct (an lvalue) and its state byte, None for metadata."""
 
-    type: HeaderType
+    type: HeaderLayout
     struct: str
     state: str | None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.codegen.calculations import Calculations
+from p4lite.switch.bmv2.reader import JsonNode
+from p4lite.switch.codegen.calculations import CalculationCodegen
 from p4lite.switch.codegen.cexpr import CExpr, literal
-from p4lite.switch.codegen.expr import Builder, Expr
+from p4lite.switch.codegen.expr import BoundedExpr, ExprBuilder
 from p4lite.switch.codegen.phv import HeaderPlace, comment, limbs
-from p4lite.switch.program.facts import Array, Facts, Key, Table
+from p4lite.switch.program.facts import Array, Facts, KeyFacts, TableFacts
 from p4lite.switch.program.layout import pack_args
 from p4lite.switch.program.load import find_action
 
@@ -15,7 +15,7 @@ PART = 64
 """Nodes of a pipeline in one C function."""
 
 
-def table_flags(table: Table) -> str:
+def table_flags(table: TableFacts) -> str:
     """Return C of a table's `enum p4_table_flags`."""
     flags = {
         "P4_WITH_COUNTERS": table.with_counters,
@@ -25,11 +25,11 @@ def table_flags(table: Table) -> str:
     return " | ".join(name for name, given in flags.items() if given) or "0"
 
 
-class Flow:
+class FlowCodegen:
     """Control flow between nodes of a pipeline: `goto` within a C function, else by the number of the node, which is
     its place in `order`."""
 
-    def __init__(self, node: Node, order: list[str]):
+    def __init__(self, node: JsonNode, order: list[str]):
         self.order = order
         self.number = {name: i for i, name in enumerate(order)}
         self.labels = {name: f"N{i}" for i, name in enumerate(order)}
@@ -38,24 +38,24 @@ class Flow:
         """The part that code is being made for."""
         self.stop = "return;" if self.parts == 1 else f"return {len(order) + PART};"
 
-    def find(self, node: Node) -> int:
+    def find(self, node: JsonNode) -> int:
         """Return the number of the node that is named."""
         number = self.number.get(node.str())
         if number is None:
             node.fail(f"there is no table, condition or action call '{node.value}'")
         return number
 
-    def goto(self, node: Node | None) -> str:
+    def goto(self, node: JsonNode | None) -> str:
         if node is None:
             return self.stop
         number = self.find(node)
         return f"goto N{number};" if number // PART == self.part else f"return {number};"
 
 
-class Pipelines:
+class PipelineCodegen:
     """Generates the C of a program's pipelines."""
 
-    def __init__(self, facts: Facts, cx: CExpr, builder: Builder, calculations: Calculations):
+    def __init__(self, facts: Facts, cx: CExpr, builder: ExprBuilder, calculations: CalculationCodegen):
         self.facts = facts
         self.cx = cx
         self.builder = builder
@@ -95,7 +95,7 @@ class Pipelines:
         before: list[str] = []
         body: list[str] = []
         if node is not None and node.get("init_table") is not None:
-            flow = Flow(node, self._order(node))
+            flow = FlowCodegen(node, self._order(node))
             pieces = self._pieces(node, flow)
             if flow.parts == 1:
                 body = [f"    {flow.goto(node.get('init_table'))}", *[line for piece in pieces for line in piece]]
@@ -112,7 +112,7 @@ class Pipelines:
             "}",
         ]
 
-    def _pieces(self, node: Node, flow: Flow) -> list[list[str]]:
+    def _pieces(self, node: JsonNode, flow: FlowCodegen) -> list[list[str]]:
         """Return the C of every node of a pipeline, in the order of `flow`."""
         tables = {t["name"].str(): t for t in node.items("tables")}
         conditionals = {c["name"].str(): c for c in node.items("conditionals")}
@@ -149,7 +149,7 @@ class Pipelines:
         return pieces
 
     @staticmethod
-    def _split(name: str, node: Node, flow: Flow, pieces: list[list[str]]) -> tuple[list[str], list[str]]:
+    def _split(name: str, node: JsonNode, flow: FlowCodegen, pieces: list[list[str]]) -> tuple[list[str], list[str]]:
         """Return the functions of the parts, which return the number of the next node, and the loop that calls them."""
         before: list[str] = []
         body = [f"    uint32_t next = {flow.find(node['init_table'])};", "    for (;;) {"]
@@ -171,7 +171,7 @@ class Pipelines:
             body.append(f"        case {part}: next = {name}_{part}(in, p, next); break;")
         return before, [*body, "        default: return;", "        }", "    }"]
 
-    def _order(self, node: Node) -> list[str]:
+    def _order(self, node: JsonNode) -> list[str]:
         """Return the names of a pipeline's nodes, each before those that follow it and close to them."""
         edges: dict[str, list[str]] = {}
         for item in [*node.items("tables"), *node.items("conditionals"), *node.items("action_calls")]:
@@ -203,7 +203,7 @@ class Pipelines:
             order += reversed(done)
         return order
 
-    def _value(self, key: Key, place: HeaderPlace) -> str:
+    def _value(self, key: KeyFacts, place: HeaderPlace) -> str:
         """Return C of a key field's unsigned value (uint64_t or u128), 0 if its header is invalid."""
         bits = 64 if key.width <= 64 else 128
         if key.target.field.index < 0:
@@ -215,7 +215,7 @@ class Pipelines:
             code = f"({place.valid()} ? {code} : 0)"
         return code
 
-    def _key_code(self, table: Table) -> list[str]:
+    def _key_code(self, table: TableFacts) -> list[str]:
         words: list[list[str]] = [[] for _ in range(table.key_words)]
         extra: list[str] = []
         for i, key in enumerate(table.key):
@@ -241,7 +241,7 @@ class Pipelines:
         init = ", ".join(" | ".join(w) for w in words)
         return [*early, f"uint64_t key[{table.key_words}] = {{{init}}};", *late]
 
-    def _table_code(self, table: Table, flow: Flow) -> list[str]:
+    def _table_code(self, table: TableFacts, flow: FlowCodegen) -> list[str]:
         flags = table_flags(table)
         label = flow.labels[table.name]
         head = f"{label}: P4_UNUSED; {{ /* {comment(table.name)} */"
@@ -267,12 +267,12 @@ class Pipelines:
     def _meter(self, meter: Array) -> list[str]:
         ref = self.facts.model.field_ref(meter.node["result_target"])
         amount = "p->head.ingress_length" if meter.unit == "bytes" else "1"
-        color = Expr("data", "data_code", lo=0, hi=2, ref="color")
+        color = BoundedExpr("data", "data_code", lo=0, hi=2, ref="color")
         store = self.cx.store(self.cx.layout.place(ref.header), ref.field, color)
         execute = f"p4_meter_execute(&t->meters[e->handle], {amount}, in->head.now_ns)"
         return ["if (e) {", f"    uint64_t color = {execute};", f"    {store}", "}"]
 
-    def _resolve(self, table: Table) -> list[str]:
+    def _resolve(self, table: TableFacts) -> list[str]:
         """Declare `action` (index or -1) and `args`."""
         if table.action_profile is None:
             return ["int32_t action = e->act.kind ? e->act.number : -1;", "const uint64_t *args P4_UNUSED = e->data;"]
@@ -302,7 +302,7 @@ class Pipelines:
         ]
         return lines
 
-    def _fixed(self, table: Table, flow: Flow) -> list[str]:
+    def _fixed(self, table: TableFacts, flow: FlowCodegen) -> list[str]:
         """Return the call that replaces a table without a key whose action cannot change."""
         self._dispatch(table, flow)  # only for its checks
         call = table.default_entry
@@ -315,7 +315,7 @@ class Pipelines:
         stop = [f"if (p->head.exit) {flow.stop}"] if action.id in self.exits else []
         return [f"action_{action.index}(in, p, {given});", *stop, flow.goto(after)]
 
-    def _dispatch(self, table: Table, flow: Flow) -> list[str]:
+    def _dispatch(self, table: TableFacts, flow: FlowCodegen) -> list[str]:
         following = table.node["next_tables"]
         names = following.names()
         by_hit = "__HIT__" in names

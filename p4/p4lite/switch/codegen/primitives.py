@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4lite.switch.bmv2.reader import Node
-from p4lite.switch.codegen.calculations import Calculations
+from p4lite.switch.bmv2.reader import JsonNode
+from p4lite.switch.codegen.calculations import CalculationCodegen
 from p4lite.switch.codegen.cexpr import CExpr, rep, width_for
-from p4lite.switch.codegen.expr import DATA, Builder, Expr, Scope, interval
+from p4lite.switch.codegen.expr import DATA, BoundedExpr, ExprBuilder, ExprScope, interval
 from p4lite.switch.codegen.headers import HeaderOps
 from p4lite.switch.codegen.phv import c_string, limbs
 from p4lite.switch.program.facts import MAX_JUMPS_BACK, Array, Facts
@@ -24,7 +24,7 @@ BINARY = {
 PART = 128
 """Primitives of an action after which another C function may begin."""
 
-Emit = Callable[[list[Node], Scope], list[str]]
+Emit = Callable[[list[JsonNode], ExprScope], list[str]]
 
 
 def _ends(targets: dict[int, int], count: int) -> list[int]:
@@ -46,10 +46,10 @@ def _ends(targets: dict[int, int], count: int) -> list[int]:
     return [*ends, count]
 
 
-class Primitives:
+class PrimitiveCodegen:
     """Turns primitive calls into C; `scope` holds the parameters of the action they are in."""
 
-    def __init__(self, facts: Facts, cx: CExpr, builder: Builder, calculations: Calculations):
+    def __init__(self, facts: Facts, cx: CExpr, builder: ExprBuilder, calculations: CalculationCodegen):
         self.facts = facts
         self.model = facts.model
         self.cx = cx
@@ -96,7 +96,7 @@ class Primitives:
         for name, op in BINARY.items():
             self.table[name] = (3, self._ternary(op))
 
-    def emit(self, node: Node, scope: Scope) -> list[str]:
+    def emit(self, node: JsonNode, scope: ExprScope) -> list[str]:
         """Return statements for one primitive call (all but `_jump` and `_jump_if_zero`)."""
         name = node["op"].str()
         known = self.table.get(name)
@@ -115,7 +115,7 @@ class Primitives:
             node.fail(f"the primitive '{name}' takes {known[0]} parameters, found {len(args)}")
         return known[1](args, scope)
 
-    def body(self, primitives: list[Node], scope: Scope) -> list[list[str]]:
+    def body(self, primitives: list[JsonNode], scope: ExprScope) -> list[list[str]]:
         """Return statements for the primitives of an action, with labels for its jumps, in parts of `PART` primitives
         or more that no jump connects. Each part is a C function, since C compilers take long over long functions."""
         targets: dict[int, int] = {}
@@ -132,7 +132,9 @@ class Primitives:
             begin = end
         return parts
 
-    def _part(self, primitives: list[Node], begin: int, end: int, targets: dict[int, int], scope: Scope) -> list[str]:
+    def _part(
+        self, primitives: list[JsonNode], begin: int, end: int, targets: dict[int, int], scope: ExprScope
+    ) -> list[str]:
         inside = {i: targets[i] for i in range(begin, end) if i in targets}
         labels = set(inside.values())
         loops = any(target <= i for i, target in inside.items())
@@ -157,14 +159,14 @@ class Primitives:
             out.append(f"L{end}:;")
         return out
 
-    def _data(self, node: Node, scope: Scope) -> Expr:
+    def _data(self, node: JsonNode, scope: ExprScope) -> BoundedExpr:
         return self.builder.data(node, scope)
 
-    def _u64(self, node: Node, scope: Scope) -> str:
+    def _u64(self, node: JsonNode, scope: ExprScope) -> str:
         return self.cx.u64(self._data(node, scope))
 
     # --- numbers ------------------------------------------------------------------------------------------
-    def store(self, target: Node, value: Expr, scope: Scope) -> list[str]:
+    def store(self, target: JsonNode, value: BoundedExpr, scope: ExprScope) -> list[str]:
         """Assign to the target: a field, a field of a header chosen at run time, or a register cell."""
         if target["type"].value == "register":
             return self._store_register(target, value, scope)
@@ -182,11 +184,11 @@ class Primitives:
             target.fail("$valid$ cannot be assigned")
         return self.headers.each(e.args[0], "d_", lambda t: [self.cx.store(t.place, f, value)])
 
-    def _store_register(self, target: Node, value: Expr, scope: Scope) -> list[str]:
+    def _store_register(self, target: JsonNode, value: BoundedExpr, scope: ExprScope) -> list[str]:
         array = self.model.find(self.facts.registers, target["value"][0], "register array")
         return self._write(array, self._u64(target["value"][1], scope), value)
 
-    def _write(self, array: Array, index: str, value: Expr) -> list[str]:
+    def _write(self, array: Array, index: str, value: BoundedExpr) -> list[str]:
         width = width_for(array.width)
         ref = f"&in->registers[{array.index}], {index}"
         if width <= 128:
@@ -195,15 +197,15 @@ class Primitives:
         name = self.cx.ctype(width)
         return [f"{{ {name} v_ = {code}; p4_register_write_words({ref}, v_.w, &in->head.faults); }}"]
 
-    def _assign(self, args: list[Node], scope: Scope) -> list[str]:
+    def _assign(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         if self._is_varbit(args[0]):
             return self._assign_varbit(args, scope)
         return self.store(args[0], self._data(args[1], scope), scope)
 
-    def _is_varbit(self, node: Node) -> bool:
+    def _is_varbit(self, node: JsonNode) -> bool:
         return node["type"].value == "field" and self.model.field_ref(node["value"]).field.varbit
 
-    def _assign_varbit(self, args: list[Node], scope: Scope) -> list[str]:
+    def _assign_varbit(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         refs = [self.model.field_ref(a["value"]) if a["type"].value == "field" else None for a in args]
         if refs[0] is None or refs[1] is None or not (refs[0].field.varbit and refs[1].field.varbit):
             args[0].fail("assign_VL wants two variable-length fields")
@@ -220,23 +222,23 @@ class Primitives:
         ]
 
     def _accumulate(self, op: str) -> Emit:
-        def emit(args: list[Node], scope: Scope) -> list[str]:
+        def emit(args: list[JsonNode], scope: ExprScope) -> list[str]:
             a, b = self._data(args[0], scope), self._data(args[1], scope)
-            return self.store(args[0], Expr(DATA, op, [a, b], *interval(op, a, b)), scope)
+            return self.store(args[0], BoundedExpr(DATA, op, [a, b], *interval(op, a, b)), scope)
 
         return emit
 
     def _ternary(self, op: str) -> Emit:
-        def emit(args: list[Node], scope: Scope) -> list[str]:
+        def emit(args: list[JsonNode], scope: ExprScope) -> list[str]:
             a, b = self._data(args[1], scope), self._data(args[2], scope)
-            return self.store(args[0], Expr(DATA, op, [a, b], *interval(op, a, b)), scope)
+            return self.store(args[0], BoundedExpr(DATA, op, [a, b], *interval(op, a, b)), scope)
 
         return emit
 
-    def _code(self, code: str, hi: int = 2**64 - 1) -> Expr:
-        return Expr(DATA, "data_code", lo=0, hi=hi, ref=code)
+    def _code(self, code: str, hi: int = 2**64 - 1) -> BoundedExpr:
+        return BoundedExpr(DATA, "data_code", lo=0, hi=hi, ref=code)
 
-    def _random(self, args: list[Node], scope: Scope) -> list[str]:
+    def _random(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         store = self.store(args[0], self._code("r_"), scope)
         low, high = self._u64(args[1], scope), self._u64(args[2], scope)
         return [
@@ -247,7 +249,7 @@ class Primitives:
             "} }",
         ]
 
-    def _hash(self, args: list[Node], scope: Scope) -> list[str]:
+    def _hash(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         if args[2]["type"].value != "calculation":
             args[2].fail("expected a calculation")
         calculation = self.calculations.named(args[2]["value"])
@@ -278,7 +280,7 @@ class Primitives:
             place, found = self.cx.layout.place(ref.header), ref.field
         return place.field(found), f"{(1 << found.width) - 1:#x}u"
 
-    def _drop(self, args: list[Node], scope: Scope) -> list[str]:
+    def _drop(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         out = []
         spec = self._named_field("standard_metadata.egress_spec")
         if spec:
@@ -288,7 +290,7 @@ class Primitives:
             out.append(f"{group[0]} = 0;")
         return out
 
-    def _mark_to_drop(self, args: list[Node], scope: Scope) -> list[str]:
+    def _mark_to_drop(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         if args[0]["type"].value != "header":
             args[0].fail("mark_to_drop wants the standard metadata header")
         header = self.model.find(self.model.headers, args[0]["value"], "header")
@@ -301,10 +303,10 @@ class Primitives:
             out.append(f"{place.field(group)} = 0;")
         return out
 
-    def _digest(self, args: list[Node], scope: Scope) -> list[str]:
+    def _digest(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         return [f"p->head.digest = (uint16_t){self._u64(args[1], scope)};"]
 
-    def _clone(self, args: list[Node], scope: Scope) -> list[str]:
+    def _clone(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         return [
             f"p->head.clone_session = ((uint32_t){self._u64(args[0], scope)} & P4_CLONE_MASK) | P4_CLONE_VALID;",
             f"p->head.clone_field_list = (uint16_t){self._u64(args[1], scope)};",
@@ -313,15 +315,15 @@ class Primitives:
     def _flag(self, member: str) -> Emit:
         return lambda args, scope: [f"p->head.{member} = (uint16_t){self._u64(args[0], scope)};"]
 
-    def _truncate(self, args: list[Node], scope: Scope) -> list[str]:
+    def _truncate(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         length = self._u64(args[0], scope)
         return [f"{{ uint64_t n_ = {length}; if (n_ < p->head.truncate_to) p->head.truncate_to = (uint32_t)n_; }}"]
 
-    def _exit(self, args: list[Node], scope: Scope) -> list[str]:
+    def _exit(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         return ["p->head.exit = 1;"]
 
     # --- stateful objects ---------------------------------------------------------------------------------
-    def _array(self, node: Node, kind: str, table: dict[str, Array]) -> Array:
+    def _array(self, node: JsonNode, kind: str, table: dict[str, Array]) -> Array:
         if node["type"].value != kind:
             node.fail(f"expected a {kind}")
         array = self.model.find(table, node["value"], kind.replace("_", " "))
@@ -329,7 +331,7 @@ class Primitives:
             node.fail(f"'{array.name}' is direct and belongs to a table")
         return array
 
-    def _meter(self, args: list[Node], scope: Scope) -> list[str]:
+    def _meter(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         meter = self._array(args[0], "meter_array", self.facts.meters)
         amount = "p->head.ingress_length" if meter.unit == "bytes" else "1"
         cell = f"&in->meters[{meter.index}].cells[x_]"
@@ -341,16 +343,16 @@ class Primitives:
             "} else { in->head.faults.meter_index++; } }",
         ]
 
-    def _count(self, args: list[Node], scope: Scope) -> list[str]:
+    def _count(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         counter = self._array(args[0], "counter_array", self.facts.counters)
         index = self._u64(args[1], scope)
         array = f"&in->counters[{counter.index}]"
         return [f"p4_counter_array_count({array}, {index}, p->head.ingress_length, &in->head.faults);"]
 
-    def _register_read(self, args: list[Node], scope: Scope) -> list[str]:
+    def _register_read(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         array = self._array(args[1], "register_array", self.facts.registers)
         index = self._data(args[2], scope)
-        cell = Expr(DATA, "register", [self._code("x_")], 0, (1 << array.width) - 1, array)
+        cell = BoundedExpr(DATA, "register", [self._code("x_")], 0, (1 << array.width) - 1, array)
         return [
             f"{{ uint64_t x_ = {self.cx.u64(index)};",
             f"if (p4_register_has(&in->registers[{array.index}], x_, &in->head.faults)) {{",
@@ -358,19 +360,19 @@ class Primitives:
             "} }",
         ]
 
-    def _register_write(self, args: list[Node], scope: Scope) -> list[str]:
+    def _register_write(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         array = self._array(args[0], "register_array", self.facts.registers)
         return self._write(array, self._u64(args[1], scope), self._data(args[2], scope))
 
     # --- diagnosis ----------------------------------------------------------------------------------------
     def _assert(self, what: str) -> Emit:
-        def emit(args: list[Node], scope: Scope) -> list[str]:
+        def emit(args: list[JsonNode], scope: ExprScope) -> list[str]:
             test = self.cx.boolean(self.builder.boolean(args[0], scope))
             return [f"if (!{test}) p4_assert_failed(in, {c_string(what + ' at ' + args[0].path)});"]
 
         return emit
 
-    def _log(self, args: list[Node], scope: Scope) -> list[str]:
+    def _log(self, args: list[JsonNode], scope: ExprScope) -> list[str]:
         pieces = _split_format(args[0]["value"].str())
         arguments = args[1]["value"]
         # p4c writes an empty object, not an empty array, for a message without arguments
@@ -389,7 +391,7 @@ class Primitives:
                 out.append('p4_text_add(&t_, "{}");')
         return [*out, "p4_log(in, &t_);", "}"]
 
-    def _log_value(self, e: Expr) -> list[str]:
+    def _log_value(self, e: BoundedExpr) -> list[str]:
         width, signed = rep(e.lo, e.hi)
         if not signed:
             width += 64  # a limb for the sign

@@ -137,7 +137,7 @@ class _Closed:
         raise FabricError("the fabric is closed")
 
 
-class Core:
+class FabricCore:
     """One fabric in the C core: `c` has the library's functions, `pointer` is the `struct fabric *`.
 
     After `close` every call raises FabricError. `config` are the fields of `struct pf_config`.

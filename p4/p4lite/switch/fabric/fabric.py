@@ -28,10 +28,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.core import FabricCore
 from p4lite.switch.fabric.outside import ExternalHosts, not_run, not_sent
 from p4lite.switch.fabric.port import PLAIN, Link, Port, file_name, lag
-from p4lite.switch.fabric.switch import Switch
+from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.fabric.values import (
     MAX_TIME_NS,
     CloneSession,
@@ -92,7 +92,7 @@ class Fabric:
             sanitize = sanitized()
         self.clock = clock
         self.seed = seed % (1 << 64)
-        self._core = Core(
+        self._core = FabricCore(
             seed=self.seed,
             sanitize=sanitize,
             real_clock=int(clock == "real"),
@@ -101,7 +101,7 @@ class Fabric:
             realtime=int(realtime),
             memory_limit_bytes=memory_limit_bytes,
         )
-        self._switches: dict[int, Switch] = {}
+        self._switches: dict[int, FabricSwitch] = {}
         self._links: list[Link] = []
         self._batch = self._core.new("pf_batch")
         self._free_at = ctypes.c_uint64()
@@ -120,7 +120,7 @@ class Fabric:
         drop_port: int = 511,
         cpu_port: int | None = None,
         loop_limit: int = 64,
-    ) -> Switch:
+    ) -> FabricSwitch:
         """Return a new switch without program (it drops everything, counted as no_program) and without ports.
 
         `loop_limit`: how often one packet may be resubmitted, recirculated or cloned at egress before it is dropped.
@@ -140,7 +140,9 @@ class Fabric:
                 raise FabricError(f"{label}: {what}={value}: not between {low} and {high}")
         if cpu_port == drop_port:
             raise FabricError(f"{label}: port {cpu_port} cannot be CPU port and drop port at once")
-        switch = Switch(self._core, self._links, device_id, label, priority_queues, drop_port, cpu_port, loop_limit)
+        switch = FabricSwitch(
+            self._core, self._links, device_id, label, priority_queues, drop_port, cpu_port, loop_limit
+        )
         self._switches[device_id] = switch
         return switch
 
@@ -153,7 +155,7 @@ class Fabric:
         switch.detach()
         del self._switches[device_id]
 
-    def switch(self, device_id: int) -> Switch:
+    def switch(self, device_id: int) -> FabricSwitch:
         """Return the switch with this device_id. Raises FabricError, which names those that exist."""
         try:
             return self._switches[device_id]
@@ -162,7 +164,7 @@ class Fabric:
             raise FabricError(f"no switch with device_id {device_id} (there are: {known})") from None
 
     @property
-    def switches(self) -> dict[int, Switch]:
+    def switches(self) -> dict[int, FabricSwitch]:
         """All switches by device_id, in the order of their creation."""
         return dict(self._switches)
 
@@ -402,4 +404,4 @@ class Fabric:
         return int(self._core.c.pf_events(self._core.pointer))
 
 
-__all__ = ["CloneSession", "Fabric", "FabricError", "Link", "LinkSettings", "Port", "Switch"]
+__all__ = ["CloneSession", "Fabric", "FabricError", "FabricSwitch", "Link", "LinkSettings", "Port"]

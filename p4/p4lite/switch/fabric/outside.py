@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 from p4lite.switch.errors import BuildError
-from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.core import FabricCore
 from p4lite.switch.fabric.port import Port
 from p4lite.switch.fabric.values import MAX_TIME_NS, FabricError
 from p4lite.switch.native.build import CORE_DIR, build
@@ -53,7 +53,7 @@ def ferries() -> ctypes.PyDLL | None:
     return library
 
 
-def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
+def not_run(core: FabricCore, result: int, limit_ns: int) -> FabricError:
     """Return why the virtual clock did not advance."""
     failure = core.failure(result)
     if failure == "loop":
@@ -65,7 +65,7 @@ def not_run(core: Core, result: int, limit_ns: int) -> FabricError:
     return FabricError(f"cannot run until {limit_ns} ns: it is {core.now_ns} ns already")
 
 
-def not_sent(core: Core, result: int, port: Port, octets: int, at_ns: int) -> FabricError:
+def not_sent(core: FabricCore, result: int, port: Port, octets: int, at_ns: int) -> FabricError:
     """Return why a frame was refused."""
     reason = {
         "busy": "the port is not external (it has a link or an interface)",
@@ -87,7 +87,7 @@ class ExternalHosts:
     caller has changed it.
     """
 
-    def __init__(self, core: Core, ports: Sequence[tuple[Port, bytes]]) -> None:
+    def __init__(self, core: FabricCore, ports: Sequence[tuple[Port, bytes]]) -> None:
         self._core = core
         self._ports = [port for port, _ in ports]
         self.headers = [header for _, header in ports]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Literal
 
-from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.core import FabricCore
 from p4lite.switch.fabric.values import (
     MAX_TIME_NS,
     BurstLoss,
@@ -123,7 +123,7 @@ def lag(c: Any) -> Lag:
     return Lag(c.count, c.p50_ns, c.p90_ns, c.p99_ns, c.max_ns)
 
 
-def c_settings(core: Core, settings: LinkSettings) -> Any:
+def c_settings(core: FabricCore, settings: LinkSettings) -> Any:
     """Return the settings as a structure for C. Raises FabricError for a value out of range."""
     settings.check()
     burst = settings.burst_loss or BurstLoss(0.0, 0.0, 0.0, 0.0)
@@ -137,9 +137,11 @@ def _counts(c: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 class Port:
-    """One port of a switch (made by `Switch.add_port`)."""
+    """One port of a switch (made by `FabricSwitch.add_port`)."""
 
-    def __init__(self, core: Core, device_id: int, number: int, name: str, pointer: int, priority_queues: int) -> None:
+    def __init__(
+        self, core: FabricCore, device_id: int, number: int, name: str, pointer: int, priority_queues: int
+    ) -> None:
         self.device_id = device_id
         self.number = number
         self.name = name
@@ -425,7 +427,7 @@ class Port:
 class Link:
     """A cable between two ports (made by `Fabric.link`)."""
 
-    def __init__(self, core: Core, a: Port, b: Port, settings: LinkSettings, back: LinkSettings) -> None:
+    def __init__(self, core: FabricCore, a: Port, b: Port, settings: LinkSettings, back: LinkSettings) -> None:
         """Join two ports; `settings` from a to b, `back` from b to a. Raises FabricError if they cannot be joined."""
         self.a = a
         self.b = b

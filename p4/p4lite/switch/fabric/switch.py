@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from p4lite.switch.fabric.core import Core
+from p4lite.switch.fabric.core import FabricCore
 from p4lite.switch.fabric.port import PLAIN, Link, Port, c_settings
 from p4lite.switch.fabric.values import (
     CloneSession,
@@ -21,22 +21,22 @@ from p4lite.switch.fabric.values import (
     check_multicast_group,
 )
 from p4lite.switch.runtime.instance import ProgramInstance
-from p4lite.switch.runtime.loader import Program
+from p4lite.switch.runtime.loader import LoadedProgram
 
 
-def _c_replicas(core: Core, replicas: Sequence[Replica]) -> Any:
+def _c_replicas(core: FabricCore, replicas: Sequence[Replica]) -> Any:
     array = core.array("pf_replica", len(replicas))
     for cell, replica in zip(array, replicas, strict=False):
         cell.port, cell.rid = replica.port, replica.rid
     return array
 
 
-class Switch:
+class FabricSwitch:
     """One v1model switch (made by `Fabric.add_switch`)."""
 
     def __init__(
         self,
-        core: Core,
+        core: FabricCore,
         links: list[Link],
         device_id: int,
         name: str,
@@ -66,7 +66,7 @@ class Switch:
         if not self._address:
             raise FabricError(f"{name}: out of memory")
         self._ports: dict[int, Port] = {}
-        self._program: Program | None = None
+        self._program: LoadedProgram | None = None
         self._instance: ProgramInstance | None = None
         self._state = SwitchState.RUNNING
         self._groups: dict[int, tuple[Replica, ...]] = {}
@@ -88,7 +88,7 @@ class Switch:
     # -- program --------------------------------------------------------------------------------------
 
     @property
-    def program(self) -> Program | None:
+    def program(self) -> LoadedProgram | None:
         """The loaded program."""
         return self._program
 
@@ -100,7 +100,7 @@ class Switch:
         self._lib.pf_switch_tick(self._pointer)
         return self._instance
 
-    def load(self, program: Program) -> None:
+    def load(self, program: LoadedProgram) -> None:
         """Load `program` and run it from now on: empty tables, no groups and sessions; waiting packets are dropped.
 
         Raises BuildError when the program cannot be compiled; the old program then continues.

@@ -21,9 +21,9 @@ from p4lite.switch.codegen.entries import words_of
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.native.build import PROGRAM_DIR, build
-from p4lite.switch.program.facts import Action, Facts, Profile, Table
+from p4lite.switch.program.facts import ActionFacts, Facts, Profile, TableFacts
 from p4lite.switch.program.layout import KeyWords, pack_args
-from p4lite.switch.runtime.loader import RUNTIME, Program, load_program
+from p4lite.switch.runtime.loader import RUNTIME, LoadedProgram, load_program
 
 TEMPLATES = 64
 ENTRIES = 24
@@ -59,7 +59,7 @@ def _random_value(width: int, rng: random.Random) -> int:
     return rng.randrange(min(1 << width, 16))
 
 
-def random_key(table: Table, rng: random.Random) -> KeyWords:
+def random_key(table: TableFacts, rng: random.Random) -> KeyWords:
     """Return a valid match key of a table."""
     words = KeyWords(table.key_words)
     for key in table.key:
@@ -86,7 +86,7 @@ def random_key(table: Table, rng: random.Random) -> KeyWords:
     return words
 
 
-def random_args(action: Action, rng: random.Random) -> list[int]:
+def random_args(action: ActionFacts, rng: random.Random) -> list[int]:
     return [_random_value(width, rng) if width else 0 for width in action.widths]
 
 
@@ -124,11 +124,11 @@ def loader_c(program: Facts, rng: random.Random) -> list[str]:
     return [*out, "}"]
 
 
-def _args(action: Action, words: int, rng: random.Random) -> str:
+def _args(action: ActionFacts, words: int, rng: random.Random) -> str:
     return words_of(pack_args(action.widths, random_args(action, rng), words))
 
 
-def _entries(table: Table, profile: Profile | None, rng: random.Random) -> list[str]:
+def _entries(table: TableFacts, profile: Profile | None, rng: random.Random) -> list[str]:
     out = []
     actions = list(table.actions.values())
     for i in range(min(ENTRIES, table.max_size)):
@@ -147,7 +147,7 @@ def _entries(table: Table, profile: Profile | None, rng: random.Random) -> list[
     return [*out, f"    if (round) p4_table_delete(&in->tables[{table.index}], round % {ENTRIES});"]
 
 
-def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> Path:
+def build_fuzzer(program: LoadedProgram, *, seed: int = 1, sanitize: bool = True) -> Path:
     """Return the fuzz executable of a program. Raises BuildError."""
     rng = random.Random(seed)
     text = "\n".join(['#include "fuzz.h"', *templates_c(program, rng), *loader_c(program, rng)]) + "\n"
@@ -157,7 +157,7 @@ def build_fuzzer(program: Program, *, seed: int = 1, sanitize: bool = True) -> P
     return build(name, sources, generated=generated, sanitize=sanitize, executable=True)
 
 
-def fuzz(program: Program, frames: int, seed: int) -> Finding | None:
+def fuzz(program: LoadedProgram, frames: int, seed: int) -> Finding | None:
     """Run `frames` packets through a program; None if nothing was found."""
     executable = build_fuzzer(program, seed=seed)
     options = {"ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1"}

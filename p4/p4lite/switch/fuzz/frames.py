@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.bmv2.model import HeaderType, Model
+from p4lite.switch.bmv2.model import HeaderLayout, Model
 from p4lite.switch.program.facts import Facts
 
 MAX_STEPS = 24
@@ -79,7 +79,7 @@ class FrameMaker:
             walk.cursor += int(args[0]["value"], 16)
         self._grow(walk, min(walk.cursor, MAX_BITS))
 
-    def _target(self, walk: _Walk, target: dict[str, Any]) -> tuple[str, HeaderType | None]:
+    def _target(self, walk: _Walk, target: dict[str, Any]) -> tuple[str, HeaderLayout | None]:
         if target["type"] == "regular":
             return target["value"], self.model.headers[target["value"]].type
         if target["type"] == "stack":
@@ -92,7 +92,7 @@ class FrameMaker:
         member = union_stack.members.index(target["value"][1])
         return "", union_stack.unions[0].headers[member].type
 
-    def _extract(self, walk: _Walk, name: str, target: dict[str, Any], type_: HeaderType) -> None:
+    def _extract(self, walk: _Walk, name: str, target: dict[str, Any], type_: HeaderLayout) -> None:
         for f in type_.fields:
             width = f.width if not f.varbit else 8 * self.rng.randint(0, min(type_.varbit_max, 12))
             place = (walk.cursor, width)

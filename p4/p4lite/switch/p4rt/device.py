@@ -15,7 +15,7 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric.fabric import Switch
+from p4lite.switch.fabric.fabric import FabricSwitch
 from p4lite.switch.fabric.values import FabricError, Notification, NotificationKind
 from p4lite.switch.p4rt import packets
 from p4lite.switch.p4rt.arbitration import Arbiter, Client, election_value
@@ -32,9 +32,9 @@ from p4lite.switch.p4rt.errors import (
 from p4lite.switch.p4rt.externs import Arrays, ValueSets
 from p4lite.switch.p4rt.pipeline import Pipeline, PipelineCache
 from p4lite.switch.p4rt.profiles import Profiles
-from p4lite.switch.p4rt.replication import Replication
-from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, NoReplicator, Target, control
-from p4lite.switch.p4rt.tables import Tables
+from p4lite.switch.p4rt.replication import DeviceReplication
+from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, DeviceTarget, NoReplicator, control
+from p4lite.switch.p4rt.tables import DeviceTables
 from p4lite.switch.p4rt.wire import PipelineRequest, PlainInsert, WriteBatch
 from p4lite.switch.runtime.instance import ProgramInstance
 
@@ -65,12 +65,12 @@ def _varint(value: int) -> bytes:
 class Forwarding:
     """The entities of a device under one pipeline; it selects those that a message means."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DeviceTarget) -> None:
         self.pipeline = target.pipeline
         self.profiles = Profiles(target)
-        self.tables = Tables(target, self.profiles)
+        self.tables = DeviceTables(target, self.profiles)
         arrays, value_sets = Arrays(target), ValueSets(target)
-        self.replication = Replication(target)
+        self.replication = DeviceReplication(target)
         self.digests = Digests(target.pipeline)
         self._entities: dict[str, tuple[Writer, Reader]] = {
             "table_entry": (self.tables.write, self.tables.read),
@@ -134,7 +134,7 @@ class Device:
     """A switch with its P4Runtime state."""
 
     def __init__(
-        self, switch: Switch, cache: PipelineCache, programs: AbstractContextManager[object] | None = None
+        self, switch: FabricSwitch, cache: PipelineCache, programs: AbstractContextManager[object] | None = None
     ) -> None:
         """Create the device of a switch; `programs` is held while programs come and go, as notifications use them."""
         self.switch = switch
@@ -194,12 +194,12 @@ class Device:
             self._drop_saved()
 
     def _fresh(self, pipeline: Pipeline) -> Forwarding:
-        return Forwarding(Target(pipeline, lambda: self.switch.instance, self.switch, self._port_up))
+        return Forwarding(DeviceTarget(pipeline, lambda: self.switch.instance, self.switch, self._port_up))
 
     def _save(self, pipeline: Pipeline) -> None:
         self._drop_saved()
         instance = pipeline.program.instance(drop_port=self.switch.drop_port)
-        target = Target(pipeline, lambda: instance, NoReplicator(), self._port_up)
+        target = DeviceTarget(pipeline, lambda: instance, NoReplicator(), self._port_up)
         self._saved = _Saved(Forwarding(target), instance, [])
 
     def _drop_saved(self) -> None:

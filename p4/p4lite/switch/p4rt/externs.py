@@ -21,7 +21,7 @@ from p4lite.switch.p4rt.errors import (
     invalid,
 )
 from p4lite.switch.p4rt.info import ArrayInfo
-from p4lite.switch.p4rt.state import MODIFY, Target, control
+from p4lite.switch.p4rt.state import MODIFY, DeviceTarget, control
 from p4lite.switch.runtime.instance import MeterConfig
 
 _COLOURS = "meters do not count per colour"
@@ -55,7 +55,7 @@ def meter_message(config: MeterConfig, message: Any) -> None:
 class Arrays:
     """Counters, meters and registers of one device under one pipeline."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DeviceTarget) -> None:
         self._target = target
         self._info = target.pipeline.info
         self._sizes: dict[str, dict[str, int]] = {
@@ -207,7 +207,7 @@ class Arrays:
 class ValueSets:
     """Parser value sets of one device under one pipeline."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DeviceTarget) -> None:
         self._target = target
         self._members: dict[int, bytes] = {}
 

@@ -19,8 +19,8 @@ from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError, invalid
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, ActionInfo, FieldInfo, Info, TableInfo, index_info
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
-from p4lite.switch.program.facts import Table as ProgramTable
-from p4lite.switch.runtime.loader import Program, load_program
+from p4lite.switch.program.facts import TableFacts
+from p4lite.switch.runtime.loader import LoadedProgram, load_program
 
 _WILDCARDS: dict[str, Any] = {
     "lpm": lambda width: Lpm(0, 0),
@@ -55,7 +55,7 @@ class TableBinding:
     """P4Info's table beside the JSON's: `order[n]` is the position in P4Info of the JSON's n-th key."""
 
     info: TableInfo
-    target: ProgramTable
+    target: TableFacts
     order: tuple[int, ...]
     kinds: tuple[str, ...]  # of the JSON, in P4Info's order
     #: The don't-care value of each field, in P4Info's order; None for exact ones.
@@ -73,7 +73,7 @@ class Pipeline:
 
     config: Any
     info: Info
-    program: Program
+    program: LoadedProgram
     tables: dict[int, TableBinding]
     actions: dict[int, ActionBinding]
     #: JSON's table id -> P4Info's; JSON's digest id -> P4Info's.
@@ -89,7 +89,7 @@ class PipelineCache:
         self._limit = limit
         self._lock = threading.Lock()
         self._building = threading.Lock()
-        self._programs: OrderedDict[bytes, Program] = OrderedDict()
+        self._programs: OrderedDict[bytes, LoadedProgram] = OrderedDict()
         self._pipelines: OrderedDict[bytes, Pipeline] = OrderedDict()
         #: The message that came last, and its digest.
         self._latest: tuple[Any, bytes] | None = None
@@ -123,7 +123,7 @@ class PipelineCache:
             self._latest = config, hashlib.sha256(len(blob).to_bytes(8, "big") + blob + info_blob).digest()
         return self._latest[1]
 
-    def _program(self, blob: bytes) -> Program:
+    def _program(self, blob: bytes) -> LoadedProgram:
         key = hashlib.sha256(blob).digest()
         program = self._programs.get(key)
         if program is None:
@@ -190,7 +190,7 @@ def _device_data(blob: bytes) -> bytes:
 # --- P4Info against JSON ------------------------------------------------------------------------------------
 
 
-def _bind(config: Any, info: Info, program: Program) -> Pipeline:
+def _bind(config: Any, info: Info, program: LoadedProgram) -> Pipeline:
     # An action that no table has is called directly; the compiler may have inlined it.
     used = {ident for table in info.tables.values() for ident in table.scopes}
     actions = {ident: _bind_action(action, program) for ident, action in info.actions.items() if ident in used}
@@ -230,7 +230,7 @@ def _bind(config: Any, info: Info, program: Program) -> Pipeline:
     )
 
 
-def _bind_action(action: ActionInfo, program: Program) -> ActionBinding:
+def _bind_action(action: ActionInfo, program: LoadedProgram) -> ActionBinding:
     targets = [target for target in program.actions.values() if target.name == action.name]
     if not targets and not action.params:
         return ActionBinding(action, ())  # `_bind_table` says whether its tables can do without it
@@ -256,7 +256,7 @@ def _bind_action(action: ActionInfo, program: Program) -> ActionBinding:
     return ActionBinding(action, tuple(param.id for param in chosen))
 
 
-def _bind_table(table: TableInfo, info: Info, program: Program) -> TableBinding:
+def _bind_table(table: TableInfo, info: Info, program: LoadedProgram) -> TableBinding:
     target = program.tables.get(table.name)
     if target is None:
         raise invalid(f"the P4Info's table '{table.name}' is not in the JSON")

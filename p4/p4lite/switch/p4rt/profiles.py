@@ -24,7 +24,7 @@ from p4lite.switch.p4rt.errors import (
     invalid,
 )
 from p4lite.switch.p4rt.info import ProfileInfo
-from p4lite.switch.p4rt.state import DELETE, INSERT, Target, control
+from p4lite.switch.p4rt.state import DELETE, INSERT, DeviceTarget, control
 
 #: A member of weight n takes n places in its group; a group may have this many places.
 MAX_GROUP_PLACES = 65536
@@ -57,7 +57,7 @@ class _Profile:
 class Profiles:
     """The action profiles of one device under one pipeline."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DeviceTarget) -> None:
         self._target = target
         info = target.pipeline.info
         self._profiles = {

@@ -13,7 +13,7 @@ from p4.v1 import p4runtime_pb2
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.p4rt.bytestrings import decode, encode
 from p4lite.switch.p4rt.errors import ALREADY_EXISTS, NOT_FOUND, UNIMPLEMENTED, P4RtError, invalid
-from p4lite.switch.p4rt.state import DELETE, INSERT, Target, control
+from p4lite.switch.p4rt.state import DELETE, INSERT, DeviceTarget, control
 
 MAX_GROUP = 65535
 MAX_SESSION = 32767
@@ -22,10 +22,10 @@ MAX_PORT = 65535
 _PORT_WIDTH = 32
 
 
-class Replication:
+class DeviceReplication:
     """Multicast groups and clone sessions of one device under one pipeline."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: DeviceTarget) -> None:
         self._target = target
         self._groups: dict[int, bytes] = {}
         self._sessions: dict[int, bytes] = {}

@@ -23,7 +23,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.fabric.fabric import Fabric, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.device import Device, ReadErrors
 from p4lite.switch.p4rt.errors import (
@@ -136,7 +136,7 @@ class P4RuntimeService:
 
     # -- devices -----------------------------------------------------------------------------------------
 
-    def add_device(self, switch: Switch) -> Device:
+    def add_device(self, switch: FabricSwitch) -> Device:
         """Serve a switch of the fabric under its device_id."""
         device = Device(switch, self.cache, self.programs)
         with self._lock:

@@ -54,7 +54,7 @@ def control() -> Iterator[None]:
 
 
 class Replicator(Protocol):
-    """The part of a switch that makes copies: `fabric.Switch`, or a stand-in while a pipeline is only saved."""
+    """The part of a switch that makes copies: `fabric.FabricSwitch`, or a stand-in while a pipeline is only saved."""
 
     def set_multicast_group(self, group: int, replicas: Sequence[Replica]) -> None:
         """Create or replace a group."""
@@ -86,7 +86,7 @@ class NoReplicator:
 
 
 @dataclass(slots=True)
-class Target:
+class DeviceTarget:
     """The target of a device's entities. `port_up` returns whether a port that a selector watches is up, None if there
     is no such port. `get_instance` returns the program's state with its clock brought up to date."""
 

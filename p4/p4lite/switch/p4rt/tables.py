@@ -25,7 +25,7 @@ from p4lite.switch.p4rt.info import DEFAULT_ONLY, TABLE_ONLY
 from p4lite.switch.p4rt.match import MatchItem, decode_match, encode_match, match_items
 from p4lite.switch.p4rt.pipeline import TableBinding
 from p4lite.switch.p4rt.profiles import Profiles
-from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, Target, control
+from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, DeviceTarget, control
 from p4lite.switch.p4rt.wire import PlainInsert
 from p4lite.switch.program.entry import ActionCall, GroupRef, MatchValue, MemberRef
 
@@ -46,10 +46,10 @@ class _Record:
         self.oneshot = oneshot
 
 
-class Tables:
+class DeviceTables:
     """The tables of one device under one pipeline."""
 
-    def __init__(self, target: Target, profiles: Profiles) -> None:
+    def __init__(self, target: DeviceTarget, profiles: Profiles) -> None:
         self._target = target
         self._profiles = profiles
         self._records: dict[int, dict[Key, _Record]] = {ident: {} for ident in target.pipeline.tables}

@@ -10,27 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.bmv2.model import Architecture, FieldRef, Header, Model
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.model import Bmv2Architecture, FieldRef, Header, Model
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.program.entry import ActionCall, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.layout import KeyField
 
 
 @dataclass(frozen=True, slots=True)
-class Param:
+class ParamFacts:
     name: str
     width: int
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionFacts:
     """An action; several in one JSON may share a name (`NoAction`), their `id` differs."""
 
     name: str
     id: int
     index: int
-    params: tuple[Param, ...]
-    node: Node = field(repr=False, compare=False)
+    params: tuple[ParamFacts, ...]
+    node: JsonNode = field(repr=False, compare=False)
     widths: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Bits of each parameter; every entry that is written asks for them."""
 
@@ -43,7 +43,7 @@ MAX_JUMPS_BACK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyFacts:
     """One key of a table: `match` is exact, lpm, ternary, range, optional or valid."""
 
     name: str
@@ -65,7 +65,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableFacts:
     """A table. `kind` is the JSON's match_type: exact, lpm, ternary or range; the last two need priorities.
 
     `direct_meter` and `action_profile` are names. Of a table with a profile `default_entry` still names an action.
@@ -77,9 +77,9 @@ class Table:
     pipeline: str
     kind: str
     type: str  # simple, indirect, indirect_ws
-    key: tuple[Key, ...]
+    key: tuple[KeyFacts, ...]
     key_words: int
-    actions: dict[str, Action]
+    actions: dict[str, ActionFacts]
     arg_words: int
     max_size: int
     with_counters: bool
@@ -89,7 +89,7 @@ class Table:
     const_entries: bool
     const_default: bool  # neither action nor arguments of the default may change
     default_entry: ActionCall | None
-    node: Node = field(repr=False, compare=False)
+    node: JsonNode = field(repr=False, compare=False)
 
     @property
     def needs_priority(self) -> bool:
@@ -106,9 +106,9 @@ class Profile:
     max_size: int
     selector: bool
     tables: tuple[str, ...]
-    actions: dict[str, Action]
+    actions: dict[str, ActionFacts]
     arg_words: int
-    node: Node = field(repr=False, compare=False)
+    node: JsonNode = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Array:
     id: int
     index: int
     size: int
-    node: Node = field(repr=False, compare=False)
+    node: JsonNode = field(repr=False, compare=False)
     width: int = 0
     unit: str = ""
     direct: bool = False
@@ -132,7 +132,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueSet:
+class ValueSetFacts:
     """A parser value set; `widths` are the key's parts in bits, most significant first, together `width`."""
 
     name: str
@@ -172,19 +172,19 @@ class Facts:
 
     name: str
     model: Model = field(repr=False)
-    pipelines: dict[str, Node] = field(repr=False)
-    tables: dict[str, Table]
-    actions: dict[int, Action]
+    pipelines: dict[str, JsonNode] = field(repr=False)
+    tables: dict[str, TableFacts]
+    actions: dict[int, ActionFacts]
     action_profiles: dict[str, Profile]
     counters: dict[str, Array]
     meters: dict[str, Array]
     registers: dict[str, Array]
-    value_sets: dict[str, ValueSet]
+    value_sets: dict[str, ValueSetFacts]
     learn_lists: tuple[Digest, ...]
     field_lists: dict[int, tuple[FieldRef, ...]]  # by id: what a clone, resubmission or recirculation keeps
 
     @property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> Bmv2Architecture:
         """The architecture of the program, which shows in its parsers."""
         return self.model.architecture
 

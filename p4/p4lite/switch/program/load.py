@@ -9,20 +9,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from p4lite.recursion import deep_recursion
-from p4lite.switch.bmv2.model import MAX_FIELD_BITS, VALID_FIELD, Architecture, FieldRef, Model, load_model, read_named
-from p4lite.switch.bmv2.reader import Node
+from p4lite.switch.bmv2.model import (
+    MAX_FIELD_BITS,
+    VALID_FIELD,
+    Bmv2Architecture,
+    FieldRef,
+    Model,
+    load_model,
+    read_named,
+)
+from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.errors import ProgramError
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import (
-    Action,
+    ActionFacts,
     Array,
     Digest,
     Facts,
-    Key,
-    Param,
+    KeyFacts,
+    ParamFacts,
     Profile,
-    Table,
-    ValueSet,
+    TableFacts,
+    ValueSetFacts,
 )
 from p4lite.switch.program.layout import arg_words, key_layout
 
@@ -63,7 +71,7 @@ def _load_facts(data: dict[str, Any], source: str, name: str) -> Facts:
     )
 
 
-def find_action(actions: dict[int, Action], node: Node) -> Action:
+def find_action(actions: dict[int, ActionFacts], node: JsonNode) -> ActionFacts:
     """Return the action whose id is in `node`."""
     action = actions.get(node.int())
     if action is None:
@@ -72,8 +80,8 @@ def find_action(actions: dict[int, Action], node: Node) -> Action:
 
 
 def entry_action(
-    node: Node, actions: dict[int, Action], table: str, allowed: dict[str, Action]
-) -> tuple[Action, ActionCall]:
+    node: JsonNode, actions: dict[int, ActionFacts], table: str, allowed: dict[str, ActionFacts]
+) -> tuple[ActionFacts, ActionCall]:
     """Return the call of an entry of the JSON (`action_id`, `action_data`); only actions that the table lists are
     allowed."""
     action = find_action(actions, node["action_id"])
@@ -86,14 +94,16 @@ def entry_action(
     return action, ActionCall(action.name, args)
 
 
-def _actions(model: Model) -> dict[int, Action]:
-    actions: dict[int, Action] = {}
+def _actions(model: Model) -> dict[int, ActionFacts]:
+    actions: dict[int, ActionFacts] = {}
     for node in model.root.items("actions"):
         id_ = node["id"].int()
         if id_ in actions:
             node.fail(f"the id {id_} is used twice")
-        params = tuple(Param(p["name"].str(), p["bitwidth"].int(0, MAX_FIELD_BITS)) for p in node.items("runtime_data"))
-        actions[id_] = Action(node["name"].str(), id_, len(actions), params, node)
+        params = tuple(
+            ParamFacts(p["name"].str(), p["bitwidth"].int(0, MAX_FIELD_BITS)) for p in node.items("runtime_data")
+        )
+        actions[id_] = ActionFacts(node["name"].str(), id_, len(actions), params, node)
     return actions
 
 
@@ -103,7 +113,7 @@ def _actions(model: Model) -> dict[int, Action]:
 def _registers(model: Model) -> dict[str, Array]:
     found: dict[str, Array] = {}
 
-    def make(node: Node) -> Array:
+    def make(node: JsonNode) -> Array:
         width = node["bitwidth"].int(1, MAX_FIELD_BITS)
         size = node["size"].int(0, MAX_ARRAY)
         initial = node.get("initial_value")
@@ -114,7 +124,7 @@ def _registers(model: Model) -> dict[str, Array]:
     return found
 
 
-def _cells(node: Node, index: int, unit: str = "") -> Array:
+def _cells(node: JsonNode, index: int, unit: str = "") -> Array:
     """Return a counter or meter array."""
     direct = node.flag("is_direct")
     binding, size = node.get("binding"), node.get("size")
@@ -141,7 +151,7 @@ def _counters(model: Model) -> dict[str, Array]:
 def _meters(model: Model) -> dict[str, Array]:
     found: dict[str, Array] = {}
 
-    def make(node: Node) -> Array:
+    def make(node: JsonNode) -> Array:
         unit = node["type"].str()
         if unit not in ("bytes", "packets"):
             node["type"].fail(f"a meter counts 'bytes' or 'packets', not '{unit}'")
@@ -151,7 +161,7 @@ def _meters(model: Model) -> dict[str, Array]:
         return _cells(node, len(found), unit)
 
     read_named(found, model.root, "meter_arrays", make)
-    if model.architecture is Architecture.PSA:
+    if model.architecture is Bmv2Architecture.PSA:
         for node in model.root.items("extern_instances"):
             if node["type"].value == METER_EXTERN:
                 given = {a["name"].str(): a["value"] for a in node.items("attribute_values")}
@@ -168,22 +178,22 @@ def _meters(model: Model) -> dict[str, Array]:
 class _Profile:
     """An action profile while the tables that use it are being read."""
 
-    node: Node
+    node: JsonNode
     id: int
     index: int
     max_size: int
     tables: list[str] = field(default_factory=list)
-    actions: dict[str, Action] = field(default_factory=dict)
+    actions: dict[str, ActionFacts] = field(default_factory=dict)
 
 
 class _Tables:
     """Reads the tables and action profiles of all pipelines."""
 
-    def __init__(self, model: Model, actions: dict[int, Action]):
+    def __init__(self, model: Model, actions: dict[int, ActionFacts]):
         self.model = model
         self.actions = actions
         self.meters = _meters(model)
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, TableFacts] = {}
         self._profiles: dict[str, _Profile] = {}
         self.pipelines = {n["name"].str(): n for n in model.root["pipelines"].items()}
         if "ingress" not in self.pipelines:
@@ -210,7 +220,7 @@ class _Tables:
             for name, p in self._profiles.items()
         }
 
-    def _profile(self, node: Node) -> None:
+    def _profile(self, node: JsonNode) -> None:
         name = node["name"].str()
         if name in self._profiles:
             node["name"].fail("the action profile is declared twice")
@@ -218,7 +228,7 @@ class _Tables:
         max_size = size.int(0, 1 << 30) if size else 1024
         self._profiles[name] = _Profile(node, node["id"].int(), len(self._profiles), max_size)
 
-    def _table(self, node: Node, pipeline: str) -> None:
+    def _table(self, node: JsonNode, pipeline: str) -> None:
         name = node["name"].str()
         if name in self.tables:
             node["name"].fail("the table is declared twice")
@@ -238,7 +248,7 @@ class _Tables:
         default = node.get("default_entry")
         allowed = self._allowed(node)
         profile = self._table_profile(node, type_)
-        self.tables[name] = Table(
+        self.tables[name] = TableFacts(
             name=name,
             id=node["id"].int(),
             index=len(self.tables),
@@ -263,7 +273,7 @@ class _Tables:
             self._profiles[profile].tables.append(name)
             self._profiles[profile].actions.update(allowed)
 
-    def _key(self, node: Node) -> tuple[tuple[Key, ...], int]:
+    def _key(self, node: JsonNode) -> tuple[tuple[KeyFacts, ...], int]:
         raw: list[tuple[str, str, int, FieldRef, int | None]] = []
         for k in node.items("key"):
             match = k["match_type"].str()
@@ -286,12 +296,12 @@ class _Tables:
             node["key"].fail("a table may have one lpm key only")
         places, words = key_layout([r[2] for r in raw])
         key = (
-            Key(label, match, width, place, ref, mask)
+            KeyFacts(label, match, width, place, ref, mask)
             for (label, match, width, ref, mask), place in zip(raw, places, strict=True)
         )
         return tuple(key), words
 
-    def _direct_meter(self, node: Node, table: str) -> str | None:
+    def _direct_meter(self, node: JsonNode, table: str) -> str | None:
         named = node.get("direct_meters")
         if named is None:
             return None
@@ -301,8 +311,8 @@ class _Tables:
             named.fail(f"the direct meter '{meter.name}' has no result_target")
         return meter.name
 
-    def _allowed(self, node: Node) -> dict[str, Action]:
-        out: dict[str, Action] = {}
+    def _allowed(self, node: JsonNode) -> dict[str, ActionFacts]:
+        out: dict[str, ActionFacts] = {}
         if node.get("action_ids") is not None:
             for item in node.items("action_ids"):
                 action = find_action(self.actions, item)
@@ -313,7 +323,7 @@ class _Tables:
                 out[item.str()] = self.model.find(by_name, item, "action")
         return out
 
-    def _table_profile(self, node: Node, type_: str) -> str | None:
+    def _table_profile(self, node: JsonNode, type_: str) -> str | None:
         if type_ == "simple":
             return None
         ref = node.get("action_profile")
@@ -326,7 +336,7 @@ class _Tables:
         return old
 
 
-def _check_kind(node: Node, kind: str, key: tuple[Key, ...]) -> None:
+def _check_kind(node: JsonNode, kind: str, key: tuple[KeyFacts, ...]) -> None:
     """Refuse keys that a table of this match type cannot have."""
     if kind in ("exact", "lpm") and any(k.match in ("ternary", "range", "optional") for k in key):
         node["match_type"].fail(f"a table of type '{kind}' cannot have ternary, range or optional keys")
@@ -339,19 +349,19 @@ def _check_kind(node: Node, kind: str, key: tuple[Key, ...]) -> None:
 # --- value sets, learn and field lists -------------------------------------------------------------------------------
 
 
-def main_parser(model: Model) -> Node | None:
+def main_parser(model: Model) -> JsonNode | None:
     """Return the parser that packets go through: the one called 'parser' if there are several."""
     parsers = list(model.root["parsers"].items())
     return next((n for n in parsers if n["name"].value == "parser"), parsers[0] if parsers else None)
 
 
-def _value_sets(model: Model) -> dict[str, ValueSet]:
+def _value_sets(model: Model) -> dict[str, ValueSetFacts]:
     widths = _set_widths(model) if model.vsets else {}
-    out: dict[str, ValueSet] = {}
+    out: dict[str, ValueSetFacts] = {}
     for name, node in model.vsets.items():
         width, size = node["compressed_bitwidth"].int(1, 1 << 16), node.get("max_size")
         max_size = size.int(0, 1 << 24) if size else 1024
-        out[name] = ValueSet(name, node["id"].int(), len(out), width, widths.get(name) or (width,), max_size)
+        out[name] = ValueSetFacts(name, node["id"].int(), len(out), width, widths.get(name) or (width,), max_size)
     return out
 
 
@@ -361,7 +371,7 @@ def _set_widths(model: Model) -> dict[str, tuple[int, ...]]:
     """
     out: dict[str, tuple[int, ...]] = {}
     main = main_parser(model)
-    others = [] if model.architecture is Architecture.V1MODEL else list(model.root.items("parsers"))
+    others = [] if model.architecture is Bmv2Architecture.V1MODEL else list(model.root.items("parsers"))
     parsers = [main, *others] if main is not None else others
     for state in (state for parser in parsers for state in parser.items("parse_states")):
         for t in state.items("transitions"):
@@ -371,7 +381,7 @@ def _set_widths(model: Model) -> dict[str, tuple[int, ...]]:
     return out
 
 
-def _part_width(model: Model, part: Node) -> int:
+def _part_width(model: Model, part: JsonNode) -> int:
     kind, value = part["type"].str(), part["value"]
     if kind == "field":
         width = model.field_ref(value).field.width

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
-from p4lite.switch.program.facts import Array, Table, ValueSet
+from p4lite.switch.program.facts import Array, TableFacts, ValueSetFacts
 from p4lite.switch.runtime.handle import check64
 from p4lite.switch.runtime.tables import TableControl
 
@@ -106,7 +106,7 @@ class ArrayControl(TableControl):
         array = self._counter(counter, None)
         self._c.p4c_counter_write(self.pointer, array.index, 0, array.size, 0, 0)
 
-    def _with_counters(self, table: str) -> Table:
+    def _with_counters(self, table: str) -> TableFacts:
         t = self._table(table)
         if not t.with_counters:
             raise InvalidArgument(f"table '{table}' has no direct counters")
@@ -148,7 +148,7 @@ class ArrayControl(TableControl):
         check_meter(f"meter '{meter}'", config)
         self._set_meter(-1, array.index, index, config)
 
-    def _with_meter(self, table: str, handle: int | None) -> Table:
+    def _with_meter(self, table: str, handle: int | None) -> TableFacts:
         t = self._table(table)
         if t.direct_meter is None:
             raise InvalidArgument(f"table '{table}' has no direct meter")
@@ -201,7 +201,7 @@ class ArrayControl(TableControl):
         self._write_register(array, 0, array.size, 0)
 
     # --- parser value sets --------------------------------------------------------------------------------
-    def _value_set(self, name: str, value: int = 0) -> ValueSet:
+    def _value_set(self, name: str, value: int = 0) -> ValueSetFacts:
         values = self.program.value_sets.get(name)
         if values is None:
             raise NotFound(f"there is no value set '{name}'")
@@ -209,12 +209,12 @@ class ArrayControl(TableControl):
             raise OutOfRange(f"value set '{name}': {value} does not fit into {values.width} bits")
         return values
 
-    def _set_values(self, value_set: ValueSet, values: list[int]) -> None:
+    def _set_values(self, value_set: ValueSetFacts, values: list[int]) -> None:
         data = b"".join(v.to_bytes(value_set.bytes, "big") for v in values)
         self._c.p4c_vset_set(self.pointer, value_set.index, len(values), data)
 
     def value_set_add(self, value_set: str, value: int) -> None:
-        """Add a value: the parts of the key concatenated without padding, as wide as `ValueSet.width`."""
+        """Add a value: the parts of the key concatenated without padding, as wide as `ValueSetFacts.width`."""
         known = self._value_set(value_set, value)
         with self._mutex:
             values = self.value_set_values(value_set)

@@ -19,7 +19,7 @@ from p4lite.switch.errors import (
     ResourceExhausted,
 )
 from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.program.facts import Action, Facts, Table
+from p4lite.switch.program.facts import ActionFacts, Facts, TableFacts
 from p4lite.switch.program.layout import pack_args, unpack_args
 from p4lite.switch.runtime.abi import OpenedProgram
 
@@ -117,7 +117,7 @@ class Handle:
             raise _ERRORS.get(self._status.get(status, ""), ControlError)(what)
         return status
 
-    def _pack(self, actions: dict[str, Action], call: ActionCall, room: int, where: str) -> tuple[int, Any]:
+    def _pack(self, actions: dict[str, ActionFacts], call: ActionCall, room: int, where: str) -> tuple[int, Any]:
         """Return (action index, the `room` argument words) of a checked call."""
         info = actions.get(call.name)
         if info is None:
@@ -136,7 +136,7 @@ class Handle:
         action = self._by_index[index]
         return ActionCall(action.name, unpack_args(action.widths, packed))
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> TableFacts:
         table = self.program.tables.get(name)
         if table is None:
             raise NotFound(f"there is no table '{name}'")

@@ -7,10 +7,10 @@ in another thread; a packet sees a table before or after an operation. An operat
 from __future__ import annotations
 
 from p4lite.switch.runtime.arrays import ArrayControl, CounterValue, MeterConfig
-from p4lite.switch.runtime.profiles import Group, Member
+from p4lite.switch.runtime.profiles import Group, ProfileMember
 from p4lite.switch.runtime.tables import Entry
 
-__all__ = ["CounterValue", "Entry", "Group", "Member", "MeterConfig", "ProgramInstance"]
+__all__ = ["CounterValue", "Entry", "Group", "MeterConfig", "ProfileMember", "ProgramInstance"]
 
 
 class ProgramInstance(ArrayControl):

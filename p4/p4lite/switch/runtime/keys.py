@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from p4lite.switch.errors import InvalidArgument, OutOfRange
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
-from p4lite.switch.program.facts import Key, Table
+from p4lite.switch.program.facts import KeyFacts, TableFacts
 from p4lite.switch.program.layout import KeyWords
 
 _WANTED: dict[str, tuple[type, ...]] = {
@@ -19,13 +19,13 @@ _WANTED: dict[str, tuple[type, ...]] = {
 }
 
 
-def _fits(value: int, key: Key, table: Table) -> int:
+def _fits(value: int, key: KeyFacts, table: TableFacts) -> int:
     if not 0 <= value < (1 << key.width):
         raise OutOfRange(f"table '{table.name}': {value} does not fit into the {key.width} bits of '{key.name}'")
     return value
 
 
-def _put(words: KeyWords, key: Key, match: MatchValue, table: Table) -> None:
+def _put(words: KeyWords, key: KeyFacts, match: MatchValue, table: TableFacts) -> None:
     full = (1 << key.width) - 1
     where = f"table '{table.name}', key '{key.name}'"
     if isinstance(match, Exact):
@@ -58,7 +58,7 @@ def _put(words: KeyWords, key: Key, match: MatchValue, table: Table) -> None:
         words.put(key.place, value, full, value)
 
 
-def key_to_words(table: Table, key: Sequence[MatchValue], priority: int) -> KeyWords:
+def key_to_words(table: TableFacts, key: Sequence[MatchValue], priority: int) -> KeyWords:
     """Check a match key against a table. Raises InvalidArgument or OutOfRange."""
     if len(key) != len(table.key):
         raise InvalidArgument(f"table '{table.name}' has {len(table.key)} keys, not {len(key)}")
@@ -80,7 +80,7 @@ def key_to_words(table: Table, key: Sequence[MatchValue], priority: int) -> KeyW
 
 
 def words_to_key(
-    table: Table, value: Sequence[int], mask: Sequence[int], high: Sequence[int]
+    table: TableFacts, value: Sequence[int], mask: Sequence[int], high: Sequence[int]
 ) -> tuple[MatchValue, ...]:
     out: list[MatchValue] = []
     for info in table.key:

@@ -21,7 +21,7 @@ RUNTIME = ("tables.c", "instance.c", "arrays.c", "hashes.c", "control.c", "descr
 
 
 @dataclass(frozen=True, eq=False)
-class Program(Facts):
+class LoadedProgram(Facts):
     """A validated BMv2 JSON: its declarations, and its C."""
 
     code: Code = field(repr=False)
@@ -53,7 +53,7 @@ class Program(Facts):
         return "opened" in self.__dict__
 
 
-def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> Program:
+def load_program(source: str | Path | dict[str, Any], *, name: str | None = None) -> LoadedProgram:
     """Read and validate BMv2 JSON (ours, p4c's, or that of P4_14 programs) from a file or a dictionary.
 
     Raises ProgramError with the file and the place in the JSON: not a JSON, not BMv2's, a wrong version, a
@@ -64,10 +64,10 @@ def load_program(source: str | Path | dict[str, Any], *, name: str | None = None
     else:
         path = Path(source)
         facts = load_facts(read_document(path), source=str(path), name=name or path.stem)
-    return Program(**{f.name: getattr(facts, f.name) for f in fields(facts)}, code=generate(facts))
+    return LoadedProgram(**{f.name: getattr(facts, f.name) for f in fields(facts)}, code=generate(facts))
 
 
-def _opened(program: Program) -> OpenedProgram:
+def _opened(program: LoadedProgram) -> OpenedProgram:
     """Open a program's object; rebuild one in the cache that cannot be loaded."""
     path = program.build()
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.program.facts import Facts, Profile, Table
+from p4lite.switch.program.facts import Facts, Profile, TableFacts
 from p4lite.switch.runtime.abi import OpenedProgram
 from p4lite.switch.runtime.handle import Handle
 
@@ -17,7 +17,7 @@ MAX_GROUP = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ProfileMember:
     profile: str
     member: int
     action: ActionCall
@@ -109,7 +109,7 @@ class ProfileControl(Handle):
     def _group_id(self, profile: str, slot: int) -> int:
         return self._profile(profile)[1].groups.id[slot]
 
-    def _refer(self, table: Table, kind: int, number: int, change: int) -> None:
+    def _refer(self, table: TableFacts, kind: int, number: int, change: int) -> None:
         """Change the number of table entries that refer to a member or group."""
         if table.action_profile is None or kind not in (self._member_ref, self._group_ref):
             return
@@ -159,11 +159,11 @@ class ProfileControl(Handle):
             state.members.release(member)
             del state.calls[member]
 
-    def members(self, profile: str) -> Iterator[Member]:
+    def members(self, profile: str) -> Iterator[ProfileMember]:
         """Yield the members in order of their ids."""
         state = self._profile(profile)[1]
         for id_ in sorted(state.calls):
-            yield Member(profile, id_, state.calls[id_])
+            yield ProfileMember(profile, id_, state.calls[id_])
 
     # --- groups -------------------------------------------------------------------------------------------
     def _set_group(self, p: Profile, state: _State, slot: int, members: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from p4lite.switch.errors import InvalidArgument, NotFound, PermissionDenied
 from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MatchValue, MemberRef
-from p4lite.switch.program.facts import Table
+from p4lite.switch.program.facts import TableFacts
 from p4lite.switch.runtime.handle import c_words, check64
 from p4lite.switch.runtime.keys import key_to_words, words_to_key
 from p4lite.switch.runtime.profiles import ProfileControl
@@ -29,7 +29,7 @@ class Entry:
     idle_ns: int = 0  # time since the last hit (or insertion), by the instance's clock
 
 
-def check_timeout(table: Table, idle_timeout_ns: int, *, always: bool = False) -> None:
+def check_timeout(table: TableFacts, idle_timeout_ns: int, *, always: bool = False) -> None:
     """Check the time after which an entry is idle, 0: never. `always`: refuse 0, too, if the table has no timeouts.
 
     Raises:
@@ -44,7 +44,7 @@ def check_timeout(table: Table, idle_timeout_ns: int, *, always: bool = False) -
 class TableControl(ProfileControl):
     """The part of ProgramInstance that concerns tables."""
 
-    def _reference(self, table: Table, action: EntryAction) -> tuple[int, int, Any]:
+    def _reference(self, table: TableFacts, action: EntryAction) -> tuple[int, int, Any]:
         """Return (kind, number, argument words) of what an entry of the table shall do."""
         where = f"table '{table.name}'"
         if isinstance(action, ActionCall):
@@ -61,7 +61,7 @@ class TableControl(ProfileControl):
             raise InvalidArgument(f"{where}: '{table.action_profile}' has no groups")
         return self._group_ref, self._group_slot(table.action_profile, action.group), nothing
 
-    def _writable(self, table: Table) -> None:
+    def _writable(self, table: TableFacts) -> None:
         if table.const_entries:
             raise PermissionDenied(f"table '{table.name}': its entries are const")
 
@@ -104,7 +104,7 @@ class TableControl(ProfileControl):
             self._refer(t, kind, number, 1)
         return handle.value
 
-    def _raw(self, table: Table, handle: int) -> tuple[Any, Any]:
+    def _raw(self, table: TableFacts, handle: int) -> tuple[Any, Any]:
         if not -1 <= handle < 1 << 32:
             raise NotFound(f"table '{table.name}' has no entry {handle}")
         view = self._view()
@@ -113,7 +113,7 @@ class TableControl(ProfileControl):
             raise NotFound(f"table '{table.name}' has no entry {handle}")
         return view, data
 
-    def _action_of(self, table: Table, view: Any, data: Sequence[int]) -> EntryAction | None:
+    def _action_of(self, table: TableFacts, view: Any, data: Sequence[int]) -> EntryAction | None:
         if view.kind == self._action_ref:
             return self._unpack(view.number, data)
         if view.kind == self._member_ref and table.action_profile is not None:
@@ -122,7 +122,7 @@ class TableControl(ProfileControl):
             return GroupRef(self._group_id(table.action_profile, view.number))
         return None
 
-    def _handle(self, table: Table, handle: int) -> Any:
+    def _handle(self, table: TableFacts, handle: int) -> Any:
         if handle < 0:
             raise NotFound(f"table '{table.name}' has no entry {handle}")
         return self._raw(table, handle)[0]
@@ -135,7 +135,7 @@ class TableControl(ProfileControl):
             old = self._handle(t, handle)
             self._replace(t, handle, old, action)
 
-    def _replace(self, t: Table, handle: int, old: Any, action: EntryAction) -> None:
+    def _replace(self, t: TableFacts, handle: int, old: Any, action: EntryAction) -> None:
         kind, number, args = self._reference(t, action)
         status = self._c.p4c_table_modify(self.pointer, t.index, handle, kind, number, args)
         self._check(status, f"table '{t.name}' has no entry {handle}")

@@ -16,9 +16,9 @@ from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits
 from p4lite.switch.multicast import Nodes, Replication
 from p4lite.switch.program.entry import ActionCall, EntryAction, MemberRef
-from p4lite.switch.program.facts import Array, Facts, Table
+from p4lite.switch.program.facts import Array, Facts, TableFacts
 from p4lite.switch.runtime.instance import MeterConfig
-from p4lite.switch.runtime.loader import Program
+from p4lite.switch.runtime.loader import LoadedProgram
 from p4lite.switch.stf.diff import hex_diff, mismatches
 from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
 from p4lite.switch.stf.parse import (
@@ -27,11 +27,11 @@ from p4lite.switch.stf.parse import (
     Command,
     Expect,
     NoPacket,
-    Packet,
     Remove,
     SetDefault,
     Statement,
     StfError,
+    StfPacket,
     Wait,
     parse_number,
 )
@@ -77,7 +77,7 @@ class Bench(Protocol):
 class _Compiled:
     """The compiled switch with some ports."""
 
-    def __init__(self, fabric: Fabric, program: Program, ports: Iterable[int], priority_queues: int) -> None:
+    def __init__(self, fabric: Fabric, program: LoadedProgram, ports: Iterable[int], priority_queues: int) -> None:
         self._fabric = fabric
         self._switch = fabric.add_switch(1, priority_queues=priority_queues)
         self._switch.load(program)
@@ -100,11 +100,11 @@ class _Compiled:
 
 def ports_of(statements: Sequence[Statement]) -> list[int]:
     """Return the ports that a test names."""
-    return sorted({item.port for item in statements if isinstance(item, Packet | Expect)})
+    return sorted({item.port for item in statements if isinstance(item, StfPacket | Expect)})
 
 
 def run_stf(
-    program: Program, statements: Sequence[Statement], filename: str = "<stf>", *, priority_queues: int = 1
+    program: LoadedProgram, statements: Sequence[Statement], filename: str = "<stf>", *, priority_queues: int = 1
 ) -> StfResult:
     """Run a test on a fresh compiled switch. Raises StfError for a statement that cannot be executed."""
     with Fabric("virtual", seed=1) as fabric:
@@ -151,7 +151,7 @@ class _Run:
 
     def execute(self, statement: Statement) -> None:
         match statement:
-            case Packet():
+            case StfPacket():
                 self.unchecked = 0
                 self.result.packets_in += 1
                 self.came(self.bench.send(statement.port, statement.data))
@@ -185,10 +185,10 @@ class _Run:
 
     # -- tables ------------------------------------------------------------------------------------------
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> TableFacts:
         return resolve(name, self.program.tables, "table")
 
-    def entry_action(self, table: Table, call: ActionCall) -> EntryAction:
+    def entry_action(self, table: TableFacts, call: ActionCall) -> EntryAction:
         """Return the action itself, or a new member of the table's action profile with it."""
         if table.action_profile is None:
             return call

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
-from p4lite.switch.program.facts import Action, Key, Table
+from p4lite.switch.program.facts import ActionFacts, KeyFacts, TableFacts
 from p4lite.switch.stf.parse import Args, parse_number
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ def resolve(name: str, known: Mapping[str, T], what: str) -> T:
     raise NameProblem(f"no {what} '{name}'; known: {', '.join(known) or 'none'}")
 
 
-def key_position(name: str, key: Iterable[Key]) -> int:
+def key_position(name: str, key: Iterable[KeyFacts]) -> int:
     """Return which key of a table an STF name means."""
     wanted = _STACK.sub(r"[\1]", name)
     names = [part.name for part in key]
@@ -64,7 +64,7 @@ def _valid_of(name: str) -> str | None:
     return None
 
 
-def table_key(table: Table, given: Args) -> tuple[MatchValue, ...]:
+def table_key(table: TableFacts, given: Args) -> tuple[MatchValue, ...]:
     """Return the match values of an `add`; keys not given match everything (exact ones: 0)."""
     values: list[MatchValue] = [part.everything() or Exact(0) for part in table.key]
     for name, value in given:
@@ -73,7 +73,7 @@ def table_key(table: Table, given: Args) -> tuple[MatchValue, ...]:
     return tuple(values)
 
 
-def match_value(key: Key, value: str) -> MatchValue:
+def match_value(key: KeyFacts, value: str) -> MatchValue:
     """Return one key's value in any of STF's forms: number, wildcards `*`, `v/len`, `v&&&mask`, `low->high`."""
     try:
         return _match_value(key, value)
@@ -81,7 +81,7 @@ def match_value(key: Key, value: str) -> MatchValue:
         raise NameProblem(f"'{value}' is not a value for the {key.match} key '{key.name}'") from None
 
 
-def _match_value(key: Key, value: str) -> MatchValue:
+def _match_value(key: KeyFacts, value: str) -> MatchValue:
     kind = key.match
     if kind in ("exact", "valid"):
         return Exact(parse_number(value))
@@ -123,9 +123,9 @@ def _ternary(width: int, value: str) -> Ternary:
     return Ternary(parse_number(value.replace("*", "0")), mask & ((1 << width) - 1))
 
 
-def action_call(table: Table, name: str, args: Args) -> ActionCall:
+def action_call(table: TableFacts, name: str, args: Args) -> ActionCall:
     """Return the call of one of a table's actions with arguments by name."""
-    action: Action = resolve(name, table.actions, f"action of table '{table.name}'")
+    action: ActionFacts = resolve(name, table.actions, f"action of table '{table.name}'")
     given = dict(args)
     values = []
     for param in action.params:

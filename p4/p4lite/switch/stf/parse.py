@@ -57,7 +57,7 @@ class StfError(P4liteError):
 
 
 @dataclass(frozen=True, slots=True)
-class Packet:
+class StfPacket:
     """`packet PORT hex…`: inject `data` on `port`."""
 
     line: int
@@ -144,7 +144,7 @@ class Command:
     args: tuple[str, ...]
 
 
-Statement = Packet | Expect | NoPacket | Add | SetDefault | Remove | CheckCounter | Wait | Command
+Statement = StfPacket | Expect | NoPacket | Add | SetDefault | Remove | CheckCounter | Wait | Command
 
 
 def parse_stf(text: str, filename: str = "<stf>") -> list[Statement]:
@@ -215,7 +215,7 @@ class _Line:
 
     # -- packets -----------------------------------------------------------------------------------------
 
-    def packet_or_expect(self) -> Packet | Expect:
+    def packet_or_expect(self) -> StfPacket | Expect:
         words = self.rest.split()
         if not words or not words[0].isdigit():
             raise self.fail("needs a port number first")
@@ -228,7 +228,7 @@ class _Line:
         if self.keyword == "packet":
             if len(data) % 2:
                 raise self.fail(f"{len(data)} hex digits make no whole number of bytes")
-            return Packet(self.line, port, bytes.fromhex(data))
+            return StfPacket(self.line, port, bytes.fromhex(data))
         exact = data.endswith("$")
         data = data.removesuffix("$")
         if "$" in data:

@@ -9,21 +9,21 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Literal
 
-from p4lite.switch.fabric.fabric import Fabric, Port, Switch
+from p4lite.switch.fabric.fabric import Fabric, FabricSwitch, Port
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import (
     DeviceSample,
     DeviceStats,
-    End,
     FabricInfo,
     LinkChanges,
+    LinkEnd,
     PortDirection,
     PortInfo,
     SwitchInfo,
 )
 
 
-def switch_info(switch: Switch, stream_drops: int = 0) -> SwitchInfo:
+def switch_info(switch: FabricSwitch, stream_drops: int = 0) -> SwitchInfo:
     """Describe a switch; `stream_drops` is P4Runtime's count of messages that a slow controller did not take."""
     return SwitchInfo(
         device_id=switch.device_id,
@@ -45,7 +45,7 @@ def port_info(port: Port) -> PortInfo:
         port=port.number,
         name=port.name,
         interface=port.interface,
-        peer=None if other is None else End(other.device_id, other.number),
+        peer=None if other is None else LinkEnd(other.device_id, other.number),
         up_outgoing=port.is_up("outgoing"),
         up_incoming=port.is_up("incoming"),
         outgoing=port.link_settings("outgoing"),
@@ -124,7 +124,7 @@ class FabricInside:
         return [(each.packets, each.bytes) for each in cells]
 
 
-def totals(switch: Switch, counters: Iterable[str]) -> dict[str, int]:
+def totals(switch: FabricSwitch, counters: Iterable[str]) -> dict[str, int]:
     """Return packets of all cells of those counters that the switch's program has."""
     if not counters or switch.program is None:
         return {}

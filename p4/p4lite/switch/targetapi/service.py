@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from p4lite.switch import errors as program_errors
-from p4lite.switch.fabric.fabric import Link, Port, Switch
+from p4lite.switch.fabric.fabric import FabricSwitch, Link, Port
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.p4rt import bytestrings
 from p4lite.switch.p4rt.errors import (
@@ -99,7 +99,7 @@ class TargetService:
 
     # -- what a request names ----------------------------------------------------------------------------
 
-    def _switch(self, device_id: int) -> Switch:
+    def _switch(self, device_id: int) -> FabricSwitch:
         return self._service.device(device_id).switch
 
     def _port(self, end: pb.End) -> Port:
@@ -116,10 +116,10 @@ class TargetService:
             raise P4RtError(NOT_FOUND, f"port {port.number} of switch {port.device_id} has no link")
         return port.link
 
-    def _switches(self) -> list[Switch]:
+    def _switches(self) -> list[FabricSwitch]:
         return [device.switch for device in self._service.devices()]
 
-    def _chosen(self, request: pb.StatsRequest) -> list[Switch]:
+    def _chosen(self, request: pb.StatsRequest) -> list[FabricSwitch]:
         if not request.HasField("switches"):
             return self._switches()
         return [self._switch(device_id) for device_id in request.switches.device_ids]
@@ -139,7 +139,7 @@ class TargetService:
             pb.FabricInfo, FabricInfo(fabric.now_ns, fabric.events(), fabric.notifications_lost(), switches)
         )
 
-    def _describe(self, switch: Switch) -> SwitchInfo:
+    def _describe(self, switch: FabricSwitch) -> SwitchInfo:
         return switch_info(switch, self._service.device(switch.device_id).stream_drops)
 
     def add_switch(self, request: pb.AddSwitchRequest) -> pb.SwitchInfo:
@@ -318,7 +318,7 @@ class TargetService:
         }
         return codec.samples_message(now_ns, found)
 
-    def _totals(self, switch: Switch, counters: Sequence[str]) -> dict[str, int]:
+    def _totals(self, switch: FabricSwitch, counters: Sequence[str]) -> dict[str, int]:
         """Return packets of all cells of those counters that the switch's program has."""
         with self._service.device(switch.device_id).lock:
             return totals(switch, counters)

@@ -18,7 +18,7 @@ PortDirection = Literal["both", "outgoing", "incoming"]
 LinkDirection = Literal["both", "a_to_b", "b_to_a"]
 
 
-class End(NamedTuple):
+class LinkEnd(NamedTuple):
     """A port of a switch, and with it the link there."""
 
     device_id: int
@@ -49,7 +49,7 @@ class PortInfo:
     port: int
     name: str
     interface: str | None
-    peer: End | None
+    peer: LinkEnd | None
     up_outgoing: bool
     up_incoming: bool
     outgoing: LinkSettings
