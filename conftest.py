@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not is_machine_root():
             why["root"] = "needs the machine's root"
     for item in items:
-        if item.path.parent.name == "workshop" and item.path.name in LONG and item.get_closest_marker("slow"):
+        if "mrc_workshop" in item.path.parts and item.path.name in LONG and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.long)
         if item.get_closest_marker("long") and not os.environ.get("MRCLAB_LONG"):
             item.add_marker(pytest.mark.skip(reason="takes minutes: MRCLAB_LONG=1 runs it, as make soak does"))
