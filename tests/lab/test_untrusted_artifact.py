@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,19 +16,23 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
 
 from mrc_topo.base.files import UnfitFile, open_plain, read_plain
+from mrc_topo.base.interruption import Interrupted, interruptible
+from mrc_topo.base.plain import decode
 from mrclab.cli import app as cli
 from mrclab.lab.switches.program import FOLDER
-from mrclab.results.reading import RESULT, FolderError
+from mrclab.results.reading import RESULT, FolderError, of_any_version
 from mrclab.results.record import RunResult
 from mrclab.results.recording import EVENTS, SAMPLES
 from mrclab.runs import artifact
 from mrclab.runs.artifact import ArtifactError
+from mrclab.web.replay import verdict_of
 from support.hostile import bombs
 from support.lab import users
 
@@ -42,6 +47,13 @@ from mrc_host.policy import EvSet
 pathlib.Path({place!r}).touch()
 class Evil(EvSet): ...
 """
+
+
+@dataclass(frozen=True)
+class Record:
+    """A document of one number."""
+
+    count: int
 
 
 class Done(NamedTuple):
@@ -396,3 +408,27 @@ def test_large_files_of_a_run_are_refused_unread(whole: pathlib.Path, tmp_path: 
         path.write_text(json.dumps({**json.loads(path.read_text()), "finished_ns": 10**18}))
 
     refused(RESULT, lasting)
+
+
+def test_an_artifact_without_runs_shows_nothing(check: Check, whole: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    forged(whole / "good.zip", tmp_path / "a.zip", {}, lambda made: made["runs"].clear())
+    done = check(tmp_path / "a.zip")
+    assert done.returncode == 2
+    assert "lists no run" in done.stderr
+
+
+@pytest.mark.parametrize("read", [partial(of_any_version, list[Record]), partial(decode, list[Record])])
+def test_a_long_document_looks_for_signals(read: Callable[[object, str], object]) -> None:
+    with interruptible():
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            read([{"count": 1}] * 5000, "counts")
+
+
+@pytest.mark.parametrize("text", [None, "[]", "null", "[" * 100_000, '{"status": 1', '{"status": "\\u001b[31mpassed"}'])
+def test_a_verdict_that_is_shown_is_a_plain_file(tmp_path: pathlib.Path, text: str | None) -> None:
+    if text is None:
+        os.mkfifo(tmp_path / "verdict.json")
+    else:
+        (tmp_path / "verdict.json").write_text(text)
+    assert verdict_of(tmp_path).isprintable()

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 
+from mrc_topo.base import interruption
 from mrc_topo.base.document import printable
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import read_plain
@@ -116,6 +117,7 @@ def completed(kind: object, value: object) -> object:
         return [completed(arguments[0], each) for each in value]
     if not (isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping)):
         return value
+    interruption.check()
     hints = _hints(kind)
     made = {key: completed(hints[key], each) if key in hints else each for key, each in value.items()}
     for each in fields(kind):

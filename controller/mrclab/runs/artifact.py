@@ -338,6 +338,8 @@ def unpack(path: Path, folder: Path) -> Artifact:
     shown = printable(str(path))
     with _opened(path) as archive:
         made = _list(path, archive)
+        if not made.runs:
+            raise ArtifactError(f"{shown}: it lists no run, so that there is nothing to repeat")
         _check_once(path, made.runs)
         infos = archive.infolist()
         if len(infos) > MAX_FILES or sum(each.file_size for each in infos) > MAX_BYTES:

@@ -5,7 +5,6 @@ What was not recorded is not shown: which EVs a queue pair had, and which switch
 
 from __future__ import annotations
 
-import json
 import pathlib
 import time
 from collections.abc import Callable
@@ -14,12 +13,13 @@ from typing import Final
 import numpy as np
 
 from mrc_host.answers import Event, RoceHostStatistics
+from mrc_topo.base.document import printable
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.effects import Effects, together
 from mrclab.lab.faults.kinds import effects_of
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results.history import peers_of, topology_of
-from mrclab.results.reading import RESULT, readable
+from mrclab.results.reading import RESULT, FolderError, document_of, readable
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.web import actions
 from mrclab.web.completions import completions_of, edges_of
@@ -397,8 +397,8 @@ def transport_of(result: RunResult) -> str:
 
 
 def verdict_of(folder: pathlib.Path) -> str:
-    """Return the status in verdict.json; empty without one."""
+    """Return the status in verdict.json; empty without one that can be read."""
     try:
-        return str(json.loads((folder / "verdict.json").read_text(encoding="utf-8")).get("status", ""))
-    except (OSError, ValueError):
+        return printable(str(document_of(folder / "verdict.json").get("status", "")))
+    except FolderError:
         return ""

@@ -12,11 +12,12 @@ import functools
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag, StrEnum
 from typing import Annotated, Any, Final, Literal, TypeVar, Union
 
+from mrc_topo.base import interruption
 from mrc_topo.base.errors import UsageError
 
 T = TypeVar("T")
@@ -31,6 +32,8 @@ _SCALARS: Final = {
     types.NoneType: "null",
 }
 _SHOWN: Final = 60
+#: A list of so many values takes long.
+_LONG: Final = 4096
 
 
 class DecodeError(UsageError):
@@ -179,9 +182,19 @@ def _collection(origin: Any, arguments: Sequence[Any], lenient: bool) -> Decoder
         values = typing.cast("list[Any]", value)
         if plain and plain.issuperset(map(type, values)):
             return build(values)
-        return build([item(each, f"{where}[{index}]") for index, each in enumerate(values)])
+        return build([item(each, f"{where}[{index}]") for index, each in enumerate(_watched(values))])
 
     return check
+
+
+def _watched(values: list[Any]) -> Iterable[Any]:
+    """Return the values; those of a long list look for signals between them, as all that takes long does."""
+    return values if len(values) < _LONG else (_checked(each) for each in values)
+
+
+def _checked(value: Any) -> Any:
+    interruption.check()
+    return value
 
 
 def _row(decoders: Sequence[Decoder], expected: str) -> Decoder:
