@@ -287,7 +287,7 @@ class Release:
         """Compile a program and run packets through it where nothing of mrclab is installed."""
         self.install(self.one("p4lite-*.whl"))
         python, command = self.venv / "bin/python", self.venv / "bin/p4lite"
-        code = "import importlib.util as i; print(i.find_spec('mrc_topo.base') or i.find_spec('mrc_host'))"
+        code = "import importlib.util as i; print(i.find_spec('mrc_topo') or i.find_spec('mrc_host'))"
         if run(python, "-c", code, cwd=self.scratch).strip() != "None":
             raise CheckError("the environment has packages of mrclab")
         program, tests = ROOT / "p4/programs/fabric.p4", ROOT / "tests/p4/fabric"

@@ -357,7 +357,6 @@ PLANTED: Mapping[str, Mapping[str, Callable[[Account, int], Account]]] = {
         "asked for": timed("at_ns"),
         "done": timed("done_ns"),
         "recovered": recovered,
-        "first effect": lambda account, count: dataclasses.replace(account, lost_before=count),
         "denied": logged((1, "ASSUMED_BAD", "DENIED"), (2, "DENIED", "ASSUMED_BAD")),
     },
     "samples": {

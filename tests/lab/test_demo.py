@@ -19,6 +19,7 @@ from mrc_topo.base.interruption import Interrupted
 from mrc_topo.labfile import load_lab
 from mrclab.lab import lifecycle
 from mrclab.lab.records.rundir import RunError
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session import fidelity
 from mrclab.results.check import Check, Verdict
 from mrclab.runs import demo
@@ -158,8 +159,8 @@ def test_what_must_hold_decides_and_times_count_when_the_machine_kept_up(
 ) -> None:
     ups: list[str] = []
 
-    def up(lab: str, transport: str, progress: object) -> None:
-        ups.append(lab)
+    def up(wanted: LabRequest, progress: object) -> None:
+        ups.append(wanted.lab)
 
     def down(name: str) -> None:
         if len(ups) == 2:

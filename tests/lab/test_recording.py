@@ -163,12 +163,13 @@ class CheapHost:
             return {"events": rows if arguments["since"] else [], "next": 1, "dropped": 0}
         if verb == "stop_after":
             self.stopping = True
+        progress = {
+            "moved": now, "done": self.stopping, "failure": "", "iterations": 1, "takes_part": True,
+            "bytes_verified": 1, "mismatches": 0, "qps": 0, "qps_in_rts": 0,
+        }  # fmt: skip
         if verb == "progress":
-            return {
-                "moved": now, "done": self.stopping, "failure": "", "iterations": 1, "takes_part": True,
-                "bytes_verified": 1, "mismatches": 0, "qps": 0, "qps_in_rts": 0,
-            }  # fmt: skip
-        return {"begun": 0, "measured": {}} if verb in ("wind_down", "finish") else {}
+            return progress
+        return {"begun": 0, "progress": progress, "measured": {}} if verb in ("wind_down", "finish") else {}
 
 
 class CheapSession:

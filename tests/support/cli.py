@@ -221,7 +221,7 @@ def _pytest(arguments: list[str], loosely: bool) -> str | None:
 
 def _missing_file(arguments: Sequence[str]) -> str | None:
     for each in arguments:
-        for name in re.findall(r"(?:docs|tests|vagrant|workshop|experiments|topologies)/[\w./-]+", each):
+        for name in re.findall(r"(?:docs|tests|extras|vagrant|workshop|experiments|topologies)/[\w./-]+", each):
             if not list(ROOT.glob(name)):
                 return f"no file '{name}'"
     return None

@@ -46,8 +46,7 @@ class Account:
     hosts sent or received while the books were read. `lost_at_hosts`: frames that the hosts' rings lost.
     `achieved`: what the run prints of its ranks together. `rows`: by host, the last sample as it is stored.
     `fabric_rows`: the last two samples of the fabric as they are stored, if there are two. `events`: what hosts logged.
-    `recovered_ns`: by number of the action, when goodput was back. `lost_before`: packets that failures stopped before
-    the first action; None where something was broken from the start. `veth_links`: whether a switch's port counts what
+    `recovered_ns`: by number of the action, when goodput was back. `veth_links`: whether a switch's port counts what
     its link loses of both directions.
     """
 
@@ -71,7 +70,6 @@ class Account:
     fabric_rows: Sequence[Mapping[str, int]] = ()
     events: Events | None = None
     recovered_ns: Mapping[int, int] = field(default_factory=dict)
-    lost_before: int | None = None
 
     @property
     def hosts(self) -> list[str]:

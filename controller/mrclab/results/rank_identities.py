@@ -134,7 +134,7 @@ def iterations(account: Account) -> Iterator[Entry]:
 
 def times(account: Account) -> Iterator[Entry]:
     """Yield times of each action: asked for <= done <= goodput back, in the order of the record, all within the run, in
-    ns; nothing is lost to failures before the first one; no denied EV is found bad."""
+    ns; no denied EV is found bad."""
     latest = account.before.t_ns
     for number, happening in enumerate(account.happenings):
         name = f"{happening.action.describe()} ({number})"
@@ -144,8 +144,6 @@ def times(account: Account) -> Iterator[Entry]:
             later = [each.done_ns for each in account.happenings[number + 1 :]]
             end = min(later, default=account.after.t_ns)
             yield Entry(f"{name}, recovered", account.recovered_ns[number], happening.done_ns, end)
-    if account.lost_before is not None:
-        yield Entry("packets lost before the first action", account.lost_before, 0, 0)
     if account.events is not None and account.happenings and account.topology.lab.policies.ev is None:
         evs = (event for _, event in account.events.between(-(1 << 63), 1 << 63, "ev") if isinstance(event, EvEvent))
         wrong = sum(event.old == _DENIED and event.new not in (_DENIED, _GOOD) for event in evs)

@@ -50,16 +50,11 @@ class BooksReader:
         self._moving = 0
         self._silent: set[str] = set()
         self._emptied: frozenset[str] = frozenset()
-        self._whole = False
 
     def begin(self) -> Mapping[str, HostStatistics | None]:
         """Read the books before the workload starts; return the hosts' statistics."""
         self._before = self._quiet()
-        effects = self.session.failures.effects()
-        self._emptied = effects.emptied
-        # On the real clock other commands may break something during a run.
-        lossy = any(link.loss for link in self.session.topology.links.values())
-        self._whole = self.session.clock == "virtual" and not lossy and not effects.touched()
+        self._emptied = self.session.failures.effects().emptied
         return self._statistics
 
     def finish(self) -> None:
@@ -154,7 +149,6 @@ class BooksReader:
             fabric_rows=_last_rows(result.recording.fabric, 2),
             events=result.events,
             recovered_ns=_recovered(result),
-            lost_before=_lost_before(result) if self._whole and result.happenings else None,
         )
 
 
@@ -178,12 +172,6 @@ def _recovered(result: RunResult) -> dict[int, int]:
     measured = {each.at_s: each.recovery_s for each in recoveries(result, result.readings())}
     times = [(each.done_ns, measured.get(result.since_start(each.done_ns))) for each in result.happenings]
     return {number: at_ns + round(took * 1e9) for number, (at_ns, took) in enumerate(times) if took is not None}
-
-
-def _lost_before(result: RunResult) -> int:
-    """Return how many packets failures stopped in the fabric before the first action."""
-    fabric, first = result.recording.fabric, result.happenings[0].at_ns
-    return sum(fabric.growth_until(first, [name for name in fabric.columns if name.endswith(".lost")]).values())
 
 
 def _passed(before: LinkStatistics, after: LinkStatistics) -> int:

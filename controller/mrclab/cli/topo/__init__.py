@@ -1,4 +1,4 @@
-"""`mrclab topo`: check, show, draw and plan fabrics; a module for each verb, as in `mrclab.cli`."""
+"""Verbs of `topo`: check, show, draw and plan fabrics; a module for each verb, as in `mrclab.cli`."""
 
 from __future__ import annotations
 
