@@ -30,6 +30,7 @@ SMALL: dict[str, Any] = {
     "hosts_per_t0": 4,
     "ev": {"size": 8, "active": 4},
 }
+SLOW: dict[str, Any] = {**SMALL, "links": {"host": {"rate": "1Mbps", "delay": "20ms"}}}
 #: Queue pairs that never give up.
 FOR_EVER = {**SMALL, "reliability": {"exp_cnt": 25}}
 RING = Workload(name="ring_all_reduce", params={"size_bytes": 1_200_000}, duration=600)
@@ -212,10 +213,10 @@ def test_text_of_a_stall_names_the_end_of_the_chain_of_waiting_hosts(documents: 
 
 
 def test_a_run_that_looks_late_does_not_take_that_for_a_stall(tmp_path: pathlib.Path) -> None:
-    workload = Workload(name="ring_all_reduce", params={"size_bytes": 2000}, duration=100)
-    experiment = Experiment(name="late", title="late", lab=lab_file(tmp_path, **SMALL), workload=workload)
+    workload = Workload(name="write_lat", params={"message_bytes": 8}, duration=16)
+    experiment = Experiment(name="late", title="late", lab=lab_file(tmp_path, **SLOW), workload=workload)
     with session(experiment.lab, "virtual") as made:
-        late = iter([60.0])
+        late = iter([14.0])
         result = run_on(made, experiment, observe=lambda result: made.advance(next(late, 0.0)))
     assert result.failures == []
     assert result.books.balances
