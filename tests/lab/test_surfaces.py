@@ -375,7 +375,7 @@ def test_live_view_of_the_recorded_run_ends_with_the_raw_counts(shown: Shown) ->
 
 @every
 def test_tables_and_counters_of_the_workshop_have_the_raw_counts(shown: Shown) -> None:
-    pytest.importorskip("mrc_workshop", reason="the workshop is an extra, which is not here")
+    pytest.importorskip("mrc_workshop.records", reason="the workshop is an extra, which is not here")
     from mrc_workshop import records
     from mrc_workshop.job import Run, RunFacts, RunOrder
     from mrc_workshop.kinds import counters

@@ -38,4 +38,10 @@ def tables(group: str) -> list[Any]:
 
 def _points(group: str) -> list[importlib.metadata.EntryPoint]:
     points = sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name)
-    return [point for point in points if importlib.util.find_spec(point.module.partition(".")[0])]
+    return [point for point in points if _is_here(point.module.partition(".")[0])]
+
+
+def _is_here(package: str) -> bool:
+    """Return whether a package is there, and not only the folder of its compiled files, which Python takes for one."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
