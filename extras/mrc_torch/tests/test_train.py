@@ -208,12 +208,13 @@ def test_train_with_an_option_that_cannot_be_names_it(words: list[str], told: st
 
 
 def test_train_without_torch_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else object())
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name) or object())
     done = train("-o", str(tmp_path / "out"))
     assert isinstance(done.exception, ExperimentError)
     assert str(done.exception).startswith("torch is missing, which PyTorch jobs need: install it with `pip install")
     assert not (tmp_path / "out").exists()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else object())
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "sklearn" else real(name) or object())
     assert "scikit-learn is missing" in str(train().exception)
     done = CliRunner().invoke(app, ["perf", "all_reduce", "--lab", "tiny", "--backend", "gloo", "--clock", "virtual"])
     assert "on the real clock only" in str(done.exception)
