@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import pathlib
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from typing import Any
 @cache
 def contributions(group: str) -> dict[str, Any]:
     """Return the objects of an entry point group by name, without those whose package is missing, in order of name."""
-    return {point.name: point.load() for point in _points(group)}
+    return {point.name: point.load() for point, _ in _points(group)}
 
 
 def tables(group: str) -> list[Any]:
@@ -21,27 +22,23 @@ def tables(group: str) -> list[Any]:
     The module is loaded by its file: to import the package around it takes longer than `mrclab --help` may.
     """
     found = []
-    for point in _points(group):
-        package, _, module = point.module.rpartition(".")
-        folder = importlib.util.find_spec(package)
-        if folder is None or not folder.submodule_search_locations:
-            continue
-        file = pathlib.Path(folder.submodule_search_locations[0]) / f"{module}.py"
+    for point, folder in _points(group):
+        file = folder / f"{point.module.rpartition('.')[2]}.py"
         spec = importlib.util.spec_from_file_location(point.module, file)
-        if spec is None or spec.loader is None:
-            continue
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-        found.append(getattr(loaded, point.attr))
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found.append(getattr(module, point.attr))
     return found
 
 
-def _points(group: str) -> list[importlib.metadata.EntryPoint]:
-    points = sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name)
-    return [point for point in points if _is_here(point.module.partition(".")[0])]
+def _points(group: str) -> Iterator[tuple[importlib.metadata.EntryPoint, pathlib.Path]]:
+    """Yield entry points with the folder of their package, in order of name.
 
-
-def _is_here(package: str) -> bool:
-    """Return whether a package is there, and not only the folder of its compiled files, which Python takes for one."""
-    spec = importlib.util.find_spec(package)
-    return spec is not None and spec.origin is not None
+    A folder that holds only compiled files, which an update may leave behind, is a package to Python, without origin.
+    """
+    for point in sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name):
+        spec = importlib.util.find_spec(point.module.partition(".")[0])
+        if spec is not None and spec.origin is not None:
+            yield point, pathlib.Path(spec.origin).parent
