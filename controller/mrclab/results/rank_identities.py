@@ -16,8 +16,6 @@ from mrc_topo.base.plain import encode
 from mrclab.results.account import Account, Entry
 from mrclab.results.series import TIME, flat
 
-#: Of a port's samples, what never falls.
-_CUMULATIVE: Final = ("tx_bytes", "drops")
 _DENIED, _GOOD = EvState.DENIED.name, EvState.GOOD.name
 
 
@@ -209,7 +207,8 @@ def _last_of_ports(account: Account) -> Iterator[Entry]:
     for node, device in account.after.fabric.items():
         for number, port in device.ports.items():
             counts = {"tx_bytes": port.tx_bytes, "drops": sum(port.drops.values())}
-            for name in _CUMULATIVE:
-                column, low = f"ports.{node}:{number}.{name}", earlier.get(f"ports.{node}:{number}.{name}", 0)
-                if column in last and low <= counts[name]:  # one that falls began again
-                    yield Entry(f"{node}:{number} {name}, last", last[column], low, counts[name])
+            for name, count in counts.items():
+                column = f"ports.{node}:{number}.{name}"
+                low = earlier.get(column, 0)
+                if column in last and low <= count:  # A counter that falls began again.
+                    yield Entry(f"{node}:{number} {name}, last", last[column], low, count)
