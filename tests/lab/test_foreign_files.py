@@ -28,8 +28,8 @@ from mrclab.runs.sessions import session_for
 from mrclab.studies.sweeps import plan, store
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
 from support.lab import users
+from support.lab.users import NOBODY
 
-NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user, as whom only root can act")
 
 EVIL = """\

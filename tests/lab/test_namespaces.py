@@ -28,12 +28,11 @@ from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.switches.program import SOURCE
 from support.lab import users
 from support.lab.labs import lab_file
-from support.lab.users import PATIENCE_S
+from support.lab.users import NOBODY, PATIENCE_S
 from support.namespaces import HeldNamespaces, interfaces, lab_processes, left_behind
 
 LAUNCH = [sys.executable, "-P", "-m", "mrclab.lab.processes.launch"]
 SMALL = {"planes": 2, "t0_per_plane": 1, "t1_per_plane": 0, "hosts": 2, "ev": {"size": 8, "active": 4}}
-NOBODY = 65534
 
 
 def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:

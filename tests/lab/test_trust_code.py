@@ -15,8 +15,8 @@ from mrclab.lab.policies import PolicyRefused
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.requested import LabRequest
 from support.lab import users
+from support.lab.users import NOBODY
 
-NOBODY = 65534
 LAB = """\
 name: own
 planes: 2

@@ -35,11 +35,11 @@ from mrclab.runs.artifact import ArtifactError
 from mrclab.web.replay import verdict_of
 from support.hostile import bombs
 from support.lab import users
+from support.lab.users import NOBODY
 
 #: What reading may hold: twice a document of the largest size that is looked at here; a bomb is 3 GiB.
 MOST = 80 << 20
 PLACE = "runs/1-write_bw"
-NOBODY = 65534
 Change = Callable[[dict[str, Any]], object]
 EVIL = """\
 import pathlib

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 #: Ends a test whose command hangs. An emulated machine takes minutes to start a lab.
 PATIENCE_S = 600
+#: The user ID of the account `nobody`.
+NOBODY = 65534
 MRCLAB = [sys.executable, "-P", "-c", "from mrclab.cli.app import main; main()"]
 
 
