@@ -54,7 +54,7 @@ class HeaderFormat:
 
 @dataclass(frozen=True, slots=True)
 class OpcodeFormat:
-    """What follows BTH for one opcode. `optional`: the headers that are there only when BTH.ts is set."""
+    """Headers that follow BTH for one opcode. `optional`: the headers that are there only when BTH.ts is set."""
 
     name: str
     code: int

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class ListedKind(StrEnum):
-    """What can be listed."""
+    """A kind of things that can be listed."""
 
     RUNNING = "running"
     LABS = "labs"
@@ -36,7 +36,7 @@ class Available:
 
 @dataclass(frozen=True)
 class Section:
-    """How one kind is listed: the command that uses it, what finds its names, and what reads all of it."""
+    """A kind in the list: the command that uses it, and the functions that find its names and read all of it."""
 
     use: str
     names: Callable[[], Iterable[object]]

@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Account:
-    """What identities look at: both books before and after a run, its samples, and what its ranks counted.
+    """Both books before and after a run, its samples, and what its ranks counted: the facts that identities compare.
 
     `final`: statistics at the end of the workload, while its queue pairs were there, as the last samples have them.
     `sampled`: by host and column, how much the samples say that a counter has grown. `goodput_bytes`: the integral of

@@ -32,7 +32,7 @@ _SCALARS: Final = {
     types.NoneType: "null",
 }
 _SHOWN: Final = 60
-#: A list of so many values takes long.
+#: Decoding a list of this length or more looks for signals between its values.
 _LONG: Final = 4096
 
 

@@ -433,7 +433,7 @@ EXTENSIONS: Final = (*TRANSPORT[1:], AtomicEth.header, AtomicAckEth.header)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What follows BTH for one opcode. TSETH is there when BTH.ts is set; `payload`: bytes may follow."""
+    """Headers that follow BTH for one opcode. TSETH is there when BTH.ts is set; `payload`: bytes may follow."""
 
     opcode: IntEnum
     title: str
