@@ -17,7 +17,6 @@ from mrc_host.answers import (
     HostStatistics,
     JobProgress,
     JobWaiting,
-    LinkStatistics,
     Measured,
     ProbeRow,
     Sample,
@@ -64,18 +63,6 @@ class HostSummary:
     programs: int
     faults: int
     denied: int
-
-
-@dataclass(frozen=True)
-class Links:
-    """What has gone over the links of the host's ports."""
-
-    links: Sequence[LinkStatistics]
-
-
-@dataclass(frozen=True)
-class GetLinks(Request[Links], verb="links"):
-    """Ask for what has gone over the links of the host's ports."""
 
 
 @dataclass(frozen=True)

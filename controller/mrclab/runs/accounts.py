@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from mrc_host.answers import HostStatistics, LinkStatistics
-from mrc_host.requests import GetLinks, GetStatistics, HoldProbes
+from mrc_host.answers import HostStatistics
+from mrc_host.requests import GetStatistics, HoldProbes
 from mrc_topo.base import interruption
 from mrc_topo.base.rpc import Request
 from mrclab.lab.faults.action import Action
@@ -39,7 +39,7 @@ class BooksReader:
     """Reads both books of a run's lab, before its workload starts and after it.
 
     On the real clock packets move while processes answer one after the other. So hosts hold their probes meanwhile,
-    and all is read again until no packet has moved over a host's link.
+    and all is read again until no packet has moved between two readings: none is on its way then.
     """
 
     def __init__(self, losses: ProcessLosses) -> None:
@@ -78,12 +78,17 @@ class BooksReader:
         try:
             least, reading = self._moving, self._read()
             for _ in range(TRIES):
-                self._moving = least + self._moved_since(self._statistics)
-                if reading is None or self._moving == least:
+                if reading is None:
                     break
+                if real:
+                    interruption.sleep(PAUSE_S)
+                    # On a loaded machine a reading may take longer than hosts hold their probes.
+                    self._hold_probes(HOLD_NS)
                 # A simulated host sends at most what was due when it was asked.
-                interruption.sleep(PAUSE_S * real)
-                reading = self._read()
+                earlier, reading = reading, self._read()
+                self._moving = least + (0 if reading is None else _moved(earlier, reading))
+                if self._moving == least:
+                    break
             return reading
         finally:
             if real:
@@ -102,15 +107,6 @@ class BooksReader:
             return None
         fabric = {session.topology.switches[ident - 1].name: found for ident, found in stats.items()}
         return LabCounts(session.now_ns(), self._statistics, session.unread(), fabric, program)
-
-    def _moved_since(self, statistics: Mapping[str, HostStatistics | None]) -> int:
-        """Return how many packets have gone over the hosts' links since these statistics."""
-        moved = 0
-        for name, earlier in statistics.items():
-            answer = None if earlier is None else self._ask(name, GetLinks())
-            if earlier is not None and answer is not None:
-                moved += sum(map(_passed, earlier.links, answer.links))
-        return moved
 
     def _ask(self, host: str, request: Request[A]) -> A | None:
         """Return the answer of a host, which need not be a rank; None of one that is gone."""
@@ -174,5 +170,15 @@ def _recovered(result: RunResult) -> dict[int, int]:
     return {number: at_ns + round(took * 1e9) for number, (at_ns, took) in enumerate(times) if took is not None}
 
 
-def _passed(before: LinkStatistics, after: LinkStatistics) -> int:
-    return after.sent_packets - before.sent_packets + after.received_packets - before.received_packets
+def _moved(before: LabCounts, after: LabCounts) -> int:
+    """Return how many packets hosts sent or received, or switches sent, between two readings."""
+    moved = 0
+    for name, earlier in before.hosts.items():
+        later = after.hosts[name]
+        if earlier is not None and later is not None:
+            for one, other in zip(earlier.links, later.links, strict=True):
+                moved += other.sent_packets - one.sent_packets + other.received_packets - one.received_packets
+    for name, device in after.fabric.items():
+        known = before.fabric[name].ports if name in before.fabric else {}
+        moved += sum(port.tx_packets - known[at].tx_packets for at, port in device.ports.items() if at in known)
+    return moved

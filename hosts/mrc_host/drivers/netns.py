@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 
 CLONE_NEWNET = 0x40000000
 OWN = "/proc/thread-self/ns/net"
+#: The field of /proc/net/dev, after the name, of frames that were not sent.
+DROPPED = 11
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,14 +65,28 @@ class KernelPackets:
 
     def __init__(self, interfaces: Sequence[str]) -> None:
         self.interfaces = interfaces
-        self._folder = os.open("/proc/thread-self/net/dev_snmp6", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = os.open("/proc/thread-self/net", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # An open folder stays that of its namespace, wherever its thread goes.
+        os.close(self._open("dev_snmp6"))
+
+    def _open(self, name: str) -> int:
+        return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
 
     def sent(self, port: int) -> int:
-        """Return the packets sent through a port's interface since it is there; 0 where it has no IPv6 now."""
+        """Return the packets sent through a port's interface since it is there, without all that it dropped instead:
+        one without carrier takes what the kernel and the agent give it, and drops it. IPv6 may be off now."""
         try:
-            handle = os.open(self.interfaces[port], os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+            handle = self._open(f"dev_snmp6/{self.interfaces[port]}")
         except OSError:
-            return 0
+            return -self._dropped(port)
         with open(handle, encoding="ascii") as table:
             rows = dict(line.split() for line in table)
-        return int(rows["Ip6OutRequests"])
+        return int(rows["Ip6OutRequests"]) - self._dropped(port)
+
+    def _dropped(self, port: int) -> int:
+        with open(self._open("dev"), encoding="ascii") as table:
+            for line in table:
+                name, _, counts = line.partition(":")
+                if name.strip() == self.interfaces[port]:
+                    return int(counts.split()[DROPPED])
+        return 0

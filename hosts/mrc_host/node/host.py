@@ -185,7 +185,6 @@ class HostNode:
         add(requests.FinishJob, self._finish)
         add(requests.GetStatistics, self._statistics)
         add(requests.GetSummary, self._summary)
-        add(requests.GetLinks, self._link_counts)
         add(requests.HoldProbes, self._hold_probes)
         add(requests.GetSamples, self._samples)
         add(requests.GetEvents, self._events)
@@ -422,9 +421,6 @@ class HostNode:
             )
             for port in ports
         ]
-
-    def _link_counts(self, request: requests.GetLinks, now: int) -> requests.Links:
-        return requests.Links(self._links([port.snapshot() for port in self.datapath.ports.ports]))
 
     def _hold_probes(self, request: requests.HoldProbes, now: int) -> Done:
         self.mapper.hold(now + request.for_ns)
