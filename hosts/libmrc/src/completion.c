@@ -17,26 +17,19 @@ struct ibv_comp_channel *lab_create_channel(struct ibv_context *base)
 {
 	struct lab_context *context = lab_of(base);
 	struct lab_channel *channel = calloc(1, sizeof(*channel));
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
 	if (!channel)
 		return NULL;
-	write_begin(&writer, "create_channel");
-	failed = lab_ask(context, &writer, &answer);
+	failed = lab_ask(context, REQUEST("create_channel", ""), &answer);
 	if (!failed && answer.count != 1) {
 		failed = EPROTO;
-		for (int i = 0; i < answer.count; i++)
-			close(answer.files[i]);
-		answer_free(&answer);
+		answer_refuse(&answer);
 	}
-	if (failed) {
-		free(channel);
-		errno = failed;
-		return NULL;
-	}
-	channel->number = (uint32_t)json_number(answer.root, "channel", 0);
+	if (failed)
+		return give_up(channel, failed);
+	channel->number = (uint32_t)number_in(answer.root, "channel", 0);
 	channel->bell = answer.files[0];
 	answer_free(&answer);
 	channel->base.context = base;
@@ -59,7 +52,6 @@ int lab_destroy_channel(struct ibv_comp_channel *base)
 	struct lab_channel *channel = CONTAINER(base, struct lab_channel, base);
 	struct lab_context *context = lab_of(base->context);
 	struct lab_channel **at = &context->channels;
-	struct writer writer;
 	int failed;
 
 	if (is_forked(context))
@@ -69,9 +61,7 @@ int lab_destroy_channel(struct ibv_comp_channel *base)
 	pthread_mutex_unlock(&channel->lock);
 	if (failed)
 		return failed;
-	write_begin(&writer, "destroy_channel");
-	write_number(&writer, "channel", channel->number);
-	failed = lab_ask(context, &writer, NULL);
+	failed = lab_ask(context, REQUEST("destroy_channel", "sI", "channel", INT(channel->number)), NULL);
 	if (failed && failed != ENODEV)
 		return failed;
 	pthread_mutex_lock(&context->table_lock);
@@ -144,43 +134,29 @@ static struct lab_cq *make_cq(struct ibv_context *base, int cqe, void *user, str
 	struct lab_context *context = lab_of(base);
 	struct lab_channel *channel = channel_base ? CONTAINER(channel_base, struct lab_channel, base) : NULL;
 	struct lab_cq *cq;
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
-	if (cqe < 1) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (cqe < 1)
+		return give_up(NULL, EINVAL);
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
-	write_begin(&writer, "create_cq");
-	write_number(&writer, "cqe", (uint64_t)cqe);
-	if (channel)
-		write_number(&writer, "channel", channel->number);
-	failed = lab_ask(context, &writer, &answer);
-	if (failed) {
-		free(cq);
-		errno = failed;
-		return NULL;
-	}
+	failed = lab_ask(context, REQUEST("create_cq", "sIso*", "cqe", INT(cqe), "channel",
+					  channel ? json_integer(channel->number) : NULL), &answer);
+	if (failed)
+		return give_up(cq, failed);
 	cq->base.context = base;
 	cq->base.channel = channel_base;
 	cq->base.cq_context = user;
-	cq->base.handle = (uint32_t)json_number(answer.root, "cq", 0);
-	cq->base.cqe = (int)json_number(answer.root, "cqe", 0);
+	cq->base.handle = (uint32_t)number_in(answer.root, "cq", 0);
+	cq->base.cqe = (int)number_in(answer.root, "cqe", 0);
 	failed = answer.count == 1 ? lab_map(&cq->ring, answer.files[0], (uint64_t)cq->base.cqe,
 					     sizeof(struct ring_completion))
 				   : EPROTO;
-	for (int i = 0; i < answer.count; i++)
-		close(answer.files[i]);
-	answer_free(&answer);
-	if (failed) {
-		free(cq);
-		errno = failed;
-		return NULL;
-	}
+	answer_refuse(&answer); /* the mapping stays */
+	if (failed)
+		return give_up(cq, failed);
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->base.mutex, NULL);
 	pthread_cond_init(&cq->base.cond, NULL);
@@ -202,10 +178,8 @@ struct ibv_cq *lab_create_cq(struct ibv_context *base, int cqe, void *user, stru
 {
 	struct lab_cq *cq;
 
-	if (vector < 0 || vector >= base->num_comp_vectors) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (vector < 0 || vector >= base->num_comp_vectors)
+		return give_up(NULL, EINVAL);
 	cq = make_cq(base, cqe, user, channel);
 	return cq ? &cq->base : NULL;
 }
@@ -216,14 +190,10 @@ struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *base, struct ibv_cq_init_
 	struct lab_cq *cq;
 
 	if (attr->comp_mask & ~known || attr->wc_flags & ~(uint64_t)SUPPORTED_WC_FLAGS ||
-	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX) {
-		errno = EINVAL;
-		return NULL;
-	}
+	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
+		return give_up(NULL, EOPNOTSUPP);
+	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX)
+		return give_up(NULL, EINVAL);
 	cq = make_cq(base, (int)attr->cqe, attr->cq_context, attr->channel);
 	if (!cq)
 		return NULL;
@@ -235,15 +205,12 @@ int lab_destroy_cq(struct ibv_cq *base)
 {
 	struct lab_cq *cq = CONTAINER(base, struct lab_cq, base);
 	struct lab_context *context = lab_of(base->context);
-	struct writer writer;
 	uint32_t taken = 0, async_taken;
 	int failed;
 
 	if (is_forked(context))
 		return ENODEV;
-	write_begin(&writer, "destroy_cq");
-	write_number(&writer, "cq", base->handle);
-	failed = lab_ask(context, &writer, NULL);
+	failed = lab_ask(context, REQUEST("destroy_cq", "sI", "cq", INT(base->handle)), NULL);
 	if (failed && failed != ENODEV)
 		return failed;
 	if (base->channel) {

@@ -1,9 +1,9 @@
 #include "exchange.h"
 
-#include "maps.h"
-
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +13,22 @@
 
 /* Smaller pieces are not worth the copy, nor a mapping and a file descriptor of the agent. */
 #define LEAST_BYTES (64 << 10)
+
+/* A mapping; `device` and `inode` are 0 where no file is behind it. `anonymous`: private memory of no file, and not the
+ * first thread's stack. */
+struct mapping {
+	uint64_t start;
+	uint64_t end;
+	uint64_t offset;
+	uint64_t inode;
+	unsigned int major;
+	unsigned int minor;
+	bool readable;
+	bool writable;
+	bool executable;
+	bool shared;
+	bool anonymous;
+};
 
 struct exchanged {
 	struct exchanged *next;
@@ -35,6 +51,79 @@ struct copy {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct exchanged *all;
 static struct copy *copies;
+
+/* -- mappings of this process --------------------------------------------------------------------------------------- */
+
+/* Open the list of mappings, whose entries come in the order of addresses; NULL: there is no /proc. `fclose` ends it. */
+static FILE *maps_open(void)
+{
+	return fopen("/proc/self/maps", "re");
+}
+
+static bool maps_next(FILE *maps, struct mapping *mapping)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), maps)) {
+		unsigned long long start, end, offset, inode;
+		char rights[5];
+		int name = 0;
+		char *newline = strchr(line, '\n');
+
+		/* A file's name may be longer than the line; its rest begins with no address. */
+		while (!newline) {
+			char rest[512];
+
+			if (!fgets(rest, sizeof(rest), maps))
+				break;
+			newline = strchr(rest, '\n');
+		}
+		if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %n", &start, &end, rights, &offset, &mapping->major,
+			   &mapping->minor, &inode, &name) != 7)
+			continue;
+		*mapping = (struct mapping){
+			.start = start,
+			.end = end,
+			.offset = offset,
+			.inode = inode,
+			.major = mapping->major,
+			.minor = mapping->minor,
+			.readable = rights[0] == 'r',
+			.writable = rights[1] == 'w',
+			.executable = rights[2] == 'x',
+			.shared = rights[3] == 's',
+		};
+		mapping->anonymous = !inode && !mapping->shared && name > 0 &&
+				     (!line[name] || !strncmp(line + name, "[heap]", 6) || !strncmp(line + name, "[anon:", 6));
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Check that memory is mapped, and can be written to if it is to be. The agent's writes by /proc/PID/mem pass over
+ * the protection of pages, so that this is the only check, as pinning is on a NIC.
+ */
+int memory_check(uint64_t address, uint64_t length, bool write)
+{
+	FILE *maps = maps_open();
+	uint64_t reached = address;
+	struct mapping mapping;
+
+	if (!maps)
+		return 0; /* without /proc the agent has no way to the memory either, and says so */
+	while (reached - address < length && maps_next(maps, &mapping)) {
+		if (mapping.end <= reached)
+			continue;
+		if (mapping.start > reached || !mapping.readable || (write && !mapping.writable))
+			break;
+		reached = mapping.end;
+	}
+	fclose(maps);
+	return reached - address >= length ? 0 : EFAULT;
+}
+
+/* -- exchanged pages ---------------------------------------------------------------------------------------------- */
 
 static bool is_single_threaded(void)
 {

@@ -56,7 +56,6 @@ EXPORT int ibv_close_device(struct ibv_context *context)
 	HAND_OVER(-1, ibv_close_device, context);
 }
 
-EXPORT struct ibv_context *ibv_import_device(int cmd_fd);
 EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	if (lab_wanted())
