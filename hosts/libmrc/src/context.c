@@ -81,7 +81,7 @@ static struct lab_device *find_device(const char *path)
 	snprintf(device->base.name, sizeof(device->base.name), "%s", name);
 	snprintf(device->base.dev_name, sizeof(device->base.dev_name), "uverbs-%.50s", name);
 	/* There are no such folders; a program that looks there finds nothing, and what it reads by ibv_read_sysfs_file
-	 * comes from interpose_device.c. */
+	 * comes from interpose.c. */
 	snprintf(device->base.dev_path, sizeof(device->base.dev_path), "/sys/class/infiniband_verbs/uverbs-%.50s", name);
 	snprintf(device->base.ibdev_path, sizeof(device->base.ibdev_path), "/sys/class/infiniband/%s", name);
 	strcpy(device->path, path);
@@ -123,12 +123,6 @@ struct ibv_device **lab_device_list(int *count)
 	if (count)
 		*count = 1;
 	return list;
-}
-
-void lab_free_device_list(struct ibv_device **list)
-{
-	/* Devices stay: there is one, and contexts refer to it. */
-	free(list);
 }
 
 static int greet(struct lab_context *context)

@@ -31,7 +31,7 @@ uint32_t ctl_mask_of(const json_t *names, const char *const *known)
 	return mask;
 }
 
-/* -- profiles of all kinds ------------------------------------------------------------------------------------------ */
+/* -- profiles of all kinds ---------------------------------------------------------------------------------------- */
 
 static const char *const state_names[] = {"INIT", "OFFLINE", "ONLINE"};
 
@@ -152,7 +152,7 @@ static int end(struct profile *profile, int failed)
 	return ctl_fail(failed);
 }
 
-/* -- EV formats ----------------------------------------------------------------------------------------------------- */
+/* -- EV formats --------------------------------------------------------------------------------------------------- */
 
 #define FMT_MASK                                                                                                       \
 	(MRC_CTL_EV_FMT_PROFILE_STATE | MRC_CTL_EV_FMT_PROFILE_CUR_STATE | MRC_CTL_EV_FMT_PROFILE_MODE |               \
@@ -304,7 +304,7 @@ EXPORT int mrc_ctl_query_ev_fmt_profile(struct mrc_context *context, uint64_t id
 	return end(&profile, failed);
 }
 
-/* -- congestion control --------------------------------------------------------------------------------------------- */
+/* -- congestion control ------------------------------------------------------------------------------------------- */
 
 #define CC_MASK                                                                                                        \
 	(MRC_CTL_CC_PROFILE_STATE | MRC_CTL_CC_PROFILE_CUR_STATE | MRC_CTL_CC_PROFILE_ALGORITHM |                     \
@@ -430,7 +430,7 @@ EXPORT int mrc_ctl_query_cc_profile(struct mrc_context *context, uint64_t id, st
 	return end(&profile, failed);
 }
 
-/* -- EVs ------------------------------------------------------------------------------------------------------------ */
+/* -- EVs ---------------------------------------------------------------------------------------------------------- */
 
 #define EV_SETTINGS                                                                                                    \
 	(MRC_CTL_EV_PROFILE_MODE | MRC_CTL_EV_PROFILE_FMT_ID | MRC_CTL_EV_PROFILE_COUNT |                             \

@@ -259,7 +259,6 @@ int lab_destroy_qp(struct ibv_qp *qp);
 /* context.c */
 extern struct ibv_context_ops lab_ops;
 struct ibv_device **lab_device_list(int *count);
-void lab_free_device_list(struct ibv_device **list);
 bool is_lab_device(const struct ibv_device *device);
 struct ibv_context *lab_open_device(struct ibv_device *device);
 int lab_close_device(struct ibv_context *context);
