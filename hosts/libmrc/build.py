@@ -45,7 +45,9 @@ def check_headers() -> None:
     """
     for header, package in HEADERS.items():
         command = [*native.compiler(), "-E", "-x", "c", "-"]
-        if subprocess.run(command, input=f"#include <{header}>", capture_output=True, text=True, check=False).returncode:
+        if subprocess.run(
+            command, input=f"#include <{header}>", capture_output=True, text=True, check=False
+        ).returncode:
             raise BuildError(f"{header}: not found; install {package} (apt install {' '.join(HEADERS.values())})")
 
 

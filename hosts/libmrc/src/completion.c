@@ -85,10 +85,8 @@ int lab_get_cq_event(struct ibv_comp_channel *base, struct ibv_cq **cq, void **u
 		int failed = lab_wait(context, base->fd, channel->bell);
 		struct lab_cq *queue;
 
-		if (failed) {
-			errno = failed;
-			return -1;
-		}
+		if (failed)
+			return fail(failed);
 		pthread_mutex_lock(&channel->lock);
 		for (queue = channel->queues; queue; queue = queue->next)
 			if (ring_noted(&queue->ring) > queue->events_taken)
@@ -349,17 +347,12 @@ int lab_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	struct lab_cq *cq = CONTAINER(base, struct lab_cq, base);
 	int found;
 
-	if (is_forked(lab_of(base->context))) {
-		errno = ENODEV;
-		return -1;
-	}
+	if (is_forked(lab_of(base->context)))
+		return fail(ENODEV);
 	pthread_mutex_lock(&cq->lock);
 	found = take(cq, count, wc);
 	pthread_mutex_unlock(&cq->lock);
-	if (found >= 0)
-		return found;
-	errno = -found;
-	return -1;
+	return found < 0 ? fail(-found) : found;
 }
 
 int lab_req_notify_cq(struct ibv_cq *base, int solicited_only)

@@ -182,9 +182,43 @@ static void discard(struct lab_context *context)
 	free(context);
 }
 
-static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
-static int dealloc_td(struct ibv_td *td);
-static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
+/* -- thread domains and parent domains ---------------------------------------------------------------------------- */
+
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	struct ibv_td *td;
+
+	if (attr->comp_mask)
+		return give_up(NULL, EINVAL);
+	td = calloc(1, sizeof(*td));
+	if (td)
+		td->context = context;
+	return td;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+	free(td);
+	return 0;
+}
+
+/* A protection domain that locks as any other does: a thread domain promises the library something, and nothing to the
+ * program. Allocators are not used. */
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+	struct lab_pd *pd;
+
+	if (!attr->pd || attr->pd->context != context)
+		return give_up(NULL, EINVAL);
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->base = *attr->pd;
+	pd->parent = true;
+	return &pd->base;
+}
+
+/* -- opening and closing ------------------------------------------------------------------------------------------- */
 
 struct ibv_context_ops lab_ops = {
 	.poll_cq = lab_poll_cq,
@@ -204,11 +238,8 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 		return NULL;
 	pthread_once(&fork_once, watch_forks);
 	failed = connection_open(&context->connection, device->path);
-	if (failed) {
-		free(context);
-		errno = failed;
-		return NULL;
-	}
+	if (failed)
+		return give_up(context, failed);
 	context->device = device;
 	context->doorbell = context->event_bell = -1;
 	pthread_mutex_init(&context->post_lock, NULL);
@@ -239,8 +270,7 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 	}
 	if (failed) {
 		discard(context);
-		errno = failed;
-		return NULL;
+		return give_up(NULL, failed);
 	}
 	context->port_up = lab_any_port_up(context);
 	pthread_mutex_lock(&list_lock);
@@ -255,10 +285,8 @@ int lab_close_device(struct ibv_context *base)
 	struct lab_context *context = lab_of(base);
 	struct lab_context **at = &open_contexts;
 
-	if (is_forked(context)) {
-		errno = ENODEV;
-		return -1;
-	}
+	if (is_forked(context))
+		return fail(ENODEV);
 	pthread_mutex_lock(&list_lock);
 	while (*at && *at != context)
 		at = &(*at)->next;
@@ -269,44 +297,4 @@ int lab_close_device(struct ibv_context *base)
 	discard(context);
 	exchange_leave_all(context);
 	return 0;
-}
-
-/* -- thread domains and parent domains ---------------------------------------------------------------------------- */
-
-static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
-{
-	struct ibv_td *td;
-
-	if (attr->comp_mask) {
-		errno = EINVAL;
-		return NULL;
-	}
-	td = calloc(1, sizeof(*td));
-	if (td)
-		td->context = context;
-	return td;
-}
-
-static int dealloc_td(struct ibv_td *td)
-{
-	free(td);
-	return 0;
-}
-
-/* A protection domain that locks as any other does: a thread domain promises the library something, and nothing to the
- * program. Allocators are not used. */
-static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-{
-	struct lab_pd *pd;
-
-	if (!attr->pd || attr->pd->context != context) {
-		errno = EINVAL;
-		return NULL;
-	}
-	pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-	pd->base = *attr->pd;
-	pd->parent = true;
-	return &pd->base;
 }

@@ -9,14 +9,6 @@
 /* A request to the control socket, like `REQUEST`. */
 #define COMMAND(verb, format, ...) json_pack("{ss" format "}", "verb", verb, ##__VA_ARGS__)
 
-static inline int ctl_fail(int number)
-{
-	if (!number)
-		return 0;
-	errno = number;
-	return -1;
-}
-
 static inline const char *ctl_device_of(const struct mrc_context *context)
 {
 	return context->lab->device->path;

@@ -149,7 +149,7 @@ static int begin(struct profile *profile, const char *function, const struct mrc
 static int end(struct profile *profile, int failed)
 {
 	json_decref(profile->answer);
-	return ctl_fail(failed);
+	return fail(failed);
 }
 
 /* -- EV formats --------------------------------------------------------------------------------------------------- */
@@ -809,7 +809,7 @@ EXPORT int mrc_ctl_query_ev_profile(struct mrc_context *context, uint64_t id, st
 	if (known && ((mask & MRC_CTL_EV_PROFILE_EV_OP && attr->ev_op.op < MRC_CTL_EV_OP_QUERY_EV_STATE) ||
 		      (mask & MRC_CTL_EV_PROFILE_EV_FIELDS_OP &&
 		       attr->ev_fields_op.op != MRC_CTL_EV_FIELDS_OP_QUERY_FIELDS)))
-		return ctl_fail(ctl_wrong("a query changes nothing"));
+		return fail(ctl_wrong("a query changes nothing"));
 	failed = begin(&profile, __func__, context, "ev", id, attr, known, mask & MRC_CTL_EV_PROFILE_VENDOR_CFG);
 	if (failed)
 		return end(&profile, failed);

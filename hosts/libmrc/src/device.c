@@ -176,56 +176,50 @@ static bool is_public(uint32_t type)
 	return type <= IBV_EVENT_WQ_FATAL;
 }
 
-/* Fill in an event of the ring; false for one that the program is not told of. Under the lock of events. */
-static bool understand(struct lab_context *context, const struct ring_event *from, struct ibv_async_event *event)
+enum event_object lab_event_object(enum ibv_event_type type)
 {
-	struct node *node = NULL;
-	bool found = true;
-
-	event->event_type = from->type;
-	pthread_mutex_lock(&context->table_lock);
-	switch (event->event_type) {
+	switch (type) {
 	case IBV_EVENT_CQ_ERR:
-		node = table_find(&context->queues, from->element);
-		found = node != NULL;
-		if (node) {
-			struct lab_cq *cq = CONTAINER(node, struct lab_cq, node);
-
-			cq->async_taken++;
-			event->element.cq = &cq->base;
-		}
-		break;
+		return EVENT_OF_CQ;
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_QP_LAST_WQE_REACHED:
-		node = table_find(&context->pairs, from->element);
-		found = node != NULL;
-		if (node) {
-			struct lab_qp *qp = CONTAINER(node, struct lab_qp, node);
-
-			qp->async_taken++;
-			event->element.qp = &qp->base;
-		}
-		break;
+		return EVENT_OF_QP;
 	case IBV_EVENT_SRQ_ERR:
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
-		node = table_find(&context->shared, from->element);
-		found = node != NULL;
-		if (node) {
-			struct lab_srq *srq = CONTAINER(node, struct lab_srq, node);
-
-			srq->async_taken++;
-			event->element.srq = &srq->base;
-		}
-		break;
+		return EVENT_OF_SRQ;
 	default:
+		return EVENT_OF_PORT;
+	}
+}
+
+/* Fill in an event of the ring; false for one that the program is not told of. Under the lock of events. */
+static bool understand(struct lab_context *context, const struct ring_event *from, struct ibv_async_event *event)
+{
+	struct node *node = NULL;
+	enum event_object object = lab_event_object(from->type);
+
+	event->event_type = from->type;
+	pthread_mutex_lock(&context->table_lock);
+	if (object == EVENT_OF_CQ && (node = table_find(&context->queues, from->element))) {
+		CONTAINER(node, struct lab_cq, node)->async_taken++;
+		event->element.cq = &CONTAINER(node, struct lab_cq, node)->base;
+	} else if (object == EVENT_OF_QP && (node = table_find(&context->pairs, from->element))) {
+		CONTAINER(node, struct lab_qp, node)->async_taken++;
+		event->element.qp = &CONTAINER(node, struct lab_qp, node)->base;
+	} else if (object == EVENT_OF_SRQ && (node = table_find(&context->shared, from->element))) {
+		CONTAINER(node, struct lab_srq, node)->async_taken++;
+		event->element.srq = &CONTAINER(node, struct lab_srq, node)->base;
+	} else if (object == EVENT_OF_PORT) {
 		event->element.port_num = (int)from->element;
 	}
 	pthread_mutex_unlock(&context->table_lock);
-	return found;
+	return node || object == EVENT_OF_PORT;
 }
 
 /* Take the oldest event of the ring: 0, EAGAIN where there is none to tell of, EIO for a ring that is spoilt. */
@@ -297,8 +291,10 @@ int lab_get_async_event(struct lab_context *context, struct ibv_async_event *eve
 	}
 }
 
-static void acknowledge(pthread_mutex_t *mutex, pthread_cond_t *condition, uint32_t *count)
+static void acknowledge(struct ibv_context *context, pthread_mutex_t *mutex, pthread_cond_t *condition, uint32_t *count)
 {
+	if (is_forked(lab_of(context)))
+		return;
 	pthread_mutex_lock(mutex);
 	++*count;
 	pthread_cond_broadcast(condition);
@@ -307,35 +303,21 @@ static void acknowledge(pthread_mutex_t *mutex, pthread_cond_t *condition, uint3
 
 void lab_ack_async_event(struct ibv_async_event *event)
 {
-	switch (event->event_type) {
-	case IBV_EVENT_CQ_ERR: {
-		struct ibv_cq *cq = event->element.cq;
+	struct ibv_cq *cq = event->element.cq;
+	struct ibv_qp *qp = event->element.qp;
+	struct ibv_srq *srq = event->element.srq;
 
-		if (!is_forked(lab_of(cq->context)))
-			acknowledge(&cq->mutex, &cq->cond, &cq->async_events_completed);
+	switch (lab_event_object(event->event_type)) {
+	case EVENT_OF_CQ:
+		acknowledge(cq->context, &cq->mutex, &cq->cond, &cq->async_events_completed);
 		break;
-	}
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_QP_LAST_WQE_REACHED: {
-		struct ibv_qp *qp = event->element.qp;
-
-		if (!is_forked(lab_of(qp->context)))
-			acknowledge(&qp->mutex, &qp->cond, &qp->events_completed);
+	case EVENT_OF_QP:
+		acknowledge(qp->context, &qp->mutex, &qp->cond, &qp->events_completed);
 		break;
-	}
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED: {
-		struct ibv_srq *srq = event->element.srq;
-
-		if (!is_forked(lab_of(srq->context)))
-			acknowledge(&srq->mutex, &srq->cond, &srq->events_completed);
+	case EVENT_OF_SRQ:
+		acknowledge(srq->context, &srq->mutex, &srq->cond, &srq->events_completed);
 		break;
-	}
-	default:
+	case EVENT_OF_PORT:
 		break;
 	}
 }

@@ -169,6 +169,15 @@ static inline bool is_forked(const struct lab_context *context)
 	return atomic_load_explicit(&context->connection.state, memory_order_relaxed) == CONNECTION_FORKED;
 }
 
+/* Fail with an errno, as functions do that return -1 then; 0 is no failure. */
+static inline int fail(int number)
+{
+	if (!number)
+		return 0;
+	errno = number;
+	return -1;
+}
+
 /* Free what was to be made, and fail with an errno. */
 static inline void *give_up(void *object, int failed)
 {
@@ -206,6 +215,9 @@ int lab_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_at
 int lab_query_gid(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry);
 uint32_t lab_mtu_bytes(enum ibv_mtu mtu);
 bool lab_any_port_up(struct lab_context *context);
+/* What an event is of. */
+enum event_object { EVENT_OF_PORT, EVENT_OF_CQ, EVENT_OF_QP, EVENT_OF_SRQ };
+enum event_object lab_event_object(enum ibv_event_type type);
 int lab_get_async_event(struct lab_context *context, struct ibv_async_event *event, bool planes);
 void lab_ack_async_event(struct ibv_async_event *event);
 

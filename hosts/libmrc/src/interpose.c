@@ -114,38 +114,25 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 
 EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
-	int failed;
-
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_get_async_event, context, event);
-	failed = lab_get_async_event(lab_of(context), event, false);
-	if (!failed)
-		return 0;
-	errno = failed;
-	return -1;
+	return fail(lab_get_async_event(lab_of(context), event, false));
 }
 
 /* Return whether an event is of one of our objects; those without an object need no acknowledgement from anybody. */
 static bool is_lab_event(const struct ibv_async_event *event)
 {
-	switch (event->event_type) {
-	case IBV_EVENT_CQ_ERR:
+	switch (lab_event_object(event->event_type)) {
+	case EVENT_OF_CQ:
 		return is_lab(event->element.cq->context);
-	case IBV_EVENT_QP_FATAL:
-	case IBV_EVENT_QP_REQ_ERR:
-	case IBV_EVENT_QP_ACCESS_ERR:
-	case IBV_EVENT_COMM_EST:
-	case IBV_EVENT_SQ_DRAINED:
-	case IBV_EVENT_PATH_MIG:
-	case IBV_EVENT_PATH_MIG_ERR:
-	case IBV_EVENT_QP_LAST_WQE_REACHED:
+	case EVENT_OF_QP:
 		return is_lab(event->element.qp->context);
-	case IBV_EVENT_SRQ_ERR:
-	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case EVENT_OF_SRQ:
 		return is_lab(event->element.srq->context);
-	default:
-		return lab_wanted();
+	case EVENT_OF_PORT:
+		break;
 	}
+	return lab_wanted();
 }
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
@@ -203,8 +190,7 @@ EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct
 {
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_init_ah_from_wc, context, port, wc, grh, attr);
-	errno = EOPNOTSUPP;
-	return -1;
+	return fail(EOPNOTSUPP);
 }
 
 INTERPOSE(struct ibv_ah *, ibv_create_ah_from_wc, (struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
@@ -271,12 +257,9 @@ EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, u
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_query_gid, context, port, index, gid);
 	failed = index < 0 ? EINVAL : lab_query_gid(context, port, (uint32_t)index, &entry);
-	if (failed) {
-		errno = failed;
-		return -1;
-	}
-	*gid = entry.gid;
-	return 0;
+	if (!failed)
+		*gid = entry.gid;
+	return fail(failed);
 }
 
 EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
@@ -319,10 +302,8 @@ EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigne
 {
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_query_gid_type, context, port, index, type);
-	if (index >= GIDS) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (index >= GIDS)
+		return fail(EINVAL);
 	*type = 1; /* RoCEv2 */
 	return 0;
 }
@@ -331,10 +312,8 @@ EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, 
 {
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_query_pkey, context, port, index, pkey);
-	if (index) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (index)
+		return fail(EINVAL);
 	*pkey = 0xffff;
 	return 0;
 }
@@ -351,8 +330,7 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_a
 {
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_resolve_eth_l2_from_gid, context, attr, mac, vlan);
-	errno = EOPNOTSUPP;
-	return -1;
+	return fail(EOPNOTSUPP);
 }
 
 /* -- files of sysfs ----------------------------------------------------------------------------------------------- */
@@ -391,8 +369,7 @@ EXPORT int ibv_read_sysfs_file(const char *folder, const char *file, char *to, s
 	for (size_t i = 0; i < sizeof(sysfs_files) / sizeof(*sysfs_files); i++)
 		if (!strcmp(sysfs_files[i][0], file))
 			return snprintf(to, size, "%s", sysfs_files[i][1]);
-	errno = ENOENT;
-	return -1;
+	return fail(ENOENT);
 }
 
 /* -- texts -------------------------------------------------------------------------------------------------------- */

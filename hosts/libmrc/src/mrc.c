@@ -7,14 +7,6 @@
 
 /* -- the device --------------------------------------------------------------------------------------------------- */
 
-static int fail(int number)
-{
-	if (!number)
-		return 0;
-	errno = number;
-	return -1;
-}
-
 EXPORT int mrc_query_device_ex(struct ibv_context *base, struct mrc_context *mcontext, struct mrc_device_attr *attr,
 			       int *supported)
 {

@@ -58,22 +58,22 @@ EXPORT int mrc_ctl_query_device_ex(struct ibv_context *base, struct mrc_context 
 	if (!base && mcontext)
 		base = &mcontext->lab->verbs.context;
 	if (!base || !attr || !supported)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	*supported = 0;
 	memset(attr, 0, sizeof(*attr));
 	if (!is_lab(base) || !lab_of(base)->mrc)
 		return 0;
 	*supported = 1;
-	return ctl_fail(query_device(lab_of(base), attr));
+	return fail(query_device(lab_of(base), attr));
 }
 
 EXPORT int mrc_ctl_query_device(struct ibv_context *base, struct mrc_ctl_device_attr *attr)
 {
 	if (!base || !attr)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	if (!is_lab(base) || !lab_of(base)->mrc)
-		return ctl_fail(EOPNOTSUPP);
-	return ctl_fail(query_device(lab_of(base), attr));
+		return fail(EOPNOTSUPP);
+	return fail(query_device(lab_of(base), attr));
 }
 
 EXPORT void mrc_ctl_query_version(uint32_t *current, uint32_t *last, uint32_t *vendor, uint32_t *last_vendor)
@@ -96,10 +96,10 @@ EXPORT int mrc_ctl_query_port(struct mrc_context *context, uint8_t port, struct 
 	int failed;
 
 	if (!context || !attr || !KNOWN(mask, MRC_CTL_PORT_ADMIN_STATE))
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	failed = control_ask(ctl_device_of(context), COMMAND("device", ""), &answer);
 	if (failed)
-		return ctl_fail(failed);
+		return fail(failed);
 	row = port ? json_array_get(json_object_get(answer, "ports"), port - 1U) : NULL;
 	if (!row)
 		failed = ctl_wrong("mrc_ctl_query_port: the host has no such port");
@@ -107,7 +107,7 @@ EXPORT int mrc_ctl_query_port(struct mrc_context *context, uint8_t port, struct 
 		attr->port_admin_state =
 			bool_in(row, "enabled", true) ? MRC_CTL_PORT_ADMIN_ENABLED : MRC_CTL_PORT_ADMIN_DISABLED;
 	json_decref(answer);
-	return ctl_fail(failed);
+	return fail(failed);
 }
 
 EXPORT int mrc_ctl_modify_port(struct mrc_context *context, uint8_t port, struct mrc_ctl_port_attr *attr, int mask)
@@ -115,14 +115,14 @@ EXPORT int mrc_ctl_modify_port(struct mrc_context *context, uint8_t port, struct
 	struct mrc_ctl_port_attr before;
 
 	if (!context || !attr || !KNOWN(mask, MRC_CTL_PORT_ADMIN_STATE))
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	if (mask & MRC_CTL_PORT_ADMIN_STATE && (unsigned int)attr->port_admin_state > MRC_CTL_PORT_ADMIN_ENABLED)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	if (mrc_ctl_query_port(context, port, &before, mask))
 		return -1;
 	if (!mask)
 		return 0;
-	return ctl_fail(control_ask(ctl_device_of(context),
+	return fail(control_ask(ctl_device_of(context),
 				    COMMAND("port", "sIsb", "port", INT(port) - 1, "up",
 					    attr->port_admin_state == MRC_CTL_PORT_ADMIN_ENABLED),
 				    NULL));
@@ -310,25 +310,25 @@ EXPORT int mrc_ctl_ep_batch_send_wait(struct mrc_context *context, uint8_t dscp,
 	int *members, failed;
 
 	if (!context || num_req < 0 || !num_rsp || (num_req && (!req || !rsp)) || dscp > MAX_DSCP)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	*num_rsp = 0;
 	if (type == MRC_CTL_EP_OP_PORT_STATUS_UPDATE) {
 		say("%s: the endpoint tells its peers itself when a port changes", __func__);
-		return ctl_fail(ENOTSUP);
+		return fail(ENOTSUP);
 	}
 	if (type != MRC_CTL_EP_OP_EV_PROBE)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	for (int i = 0; i < num_req; i++)
 		for (int j = 0; j < i; j++)
 			if (req[i].req_id == req[j].req_id)
-				return ctl_fail(ctl_wrong("the numbers of requests differ within a batch"));
+				return fail(ctl_wrong("the numbers of requests differ within a batch"));
 	failed = control_may(ctl_device_of(context));
 	if (failed || !num_req)
-		return ctl_fail(failed);
+		return fail(failed);
 	batches = calloc((size_t)num_req, sizeof(*batches));
 	members = calloc((size_t)num_req, sizeof(*members));
 	failed = batches && members ? probe(context, batches, members, req, num_req, dscp, timeout, rsp, num_rsp) : ENOMEM;
 	free(batches);
 	free(members);
-	return ctl_fail(failed);
+	return fail(failed);
 }

@@ -373,7 +373,8 @@ static struct ring_request *add_request(struct ibv_qp_ex *ex, unsigned int opcod
 	return request;
 }
 
-static void add_remote(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, uint64_t address, uint32_t immediate)
+static void add(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, uint64_t address, uint32_t immediate,
+		uint64_t operand, uint64_t swap)
 {
 	struct ring_request *request = add_request(ex, opcode);
 
@@ -382,94 +383,49 @@ static void add_remote(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, 
 	request->remote = address;
 	request->key = key;
 	request->immediate = immediate;
-}
-
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t key, uint64_t address)
-{
-	add_remote(ex, IBV_WR_RDMA_WRITE, key, address, 0);
-}
-
-static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t key, uint64_t address, __be32 immediate)
-{
-	add_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, key, address, ntohl(immediate));
-}
-
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t key, uint64_t address)
-{
-	add_remote(ex, IBV_WR_RDMA_READ, key, address, 0);
-}
-
-static void wr_send(struct ibv_qp_ex *ex)
-{
-	add_remote(ex, IBV_WR_SEND, 0, 0, 0);
-}
-
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 immediate)
-{
-	add_remote(ex, IBV_WR_SEND_WITH_IMM, 0, 0, ntohl(immediate));
-}
-
-static void add_atomic(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, uint64_t address, uint64_t operand,
-		       uint64_t swap)
-{
-	struct ring_request *request = add_request(ex, opcode);
-
-	if (!request)
-		return;
-	request->remote = address;
-	request->key = key;
 	request->operand = operand;
 	request->swap = swap;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t compare, uint64_t swap)
-{
-	add_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, key, address, compare, swap);
-}
+/* A request of a batch: its function's name and parameters, and what `add` is given. */
+#define REQUEST_OF(name, parameters, ...)                                                                             \
+	static void name parameters                                                                                   \
+	{                                                                                                             \
+		add(ex, __VA_ARGS__);                                                                                 \
+	}
+REQUEST_OF(wr_rdma_write, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address), IBV_WR_RDMA_WRITE, key, address, 0, 0, 0)
+REQUEST_OF(wr_rdma_write_imm, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address, __be32 immediate),
+	   IBV_WR_RDMA_WRITE_WITH_IMM, key, address, ntohl(immediate), 0, 0)
+REQUEST_OF(wr_rdma_read, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address), IBV_WR_RDMA_READ, key, address, 0, 0, 0)
+REQUEST_OF(wr_send, (struct ibv_qp_ex *ex), IBV_WR_SEND, 0, 0, 0, 0, 0)
+REQUEST_OF(wr_send_imm, (struct ibv_qp_ex *ex, __be32 immediate), IBV_WR_SEND_WITH_IMM, 0, 0, ntohl(immediate), 0, 0)
+REQUEST_OF(wr_atomic_cmp_swp, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t compare, uint64_t swap),
+	   IBV_WR_ATOMIC_CMP_AND_SWP, key, address, 0, compare, swap)
+REQUEST_OF(wr_atomic_fetch_add, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t operand),
+	   IBV_WR_ATOMIC_FETCH_AND_ADD, key, address, 0, operand, 0)
 
-static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t add)
-{
-	add_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, key, address, add, 0);
-}
-
-static void refuse(struct ibv_qp_ex *ex, unsigned int opcode)
-{
-	add_request(ex, opcode);
-}
-
-static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t key, const struct ibv_mw_bind_info *info)
-{
-	(void)mw, (void)key, (void)info;
-	refuse(ex, IBV_WR_BIND_MW);
-}
-
-static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t key)
-{
-	(void)key;
-	refuse(ex, IBV_WR_LOCAL_INV);
-}
-
-static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t key)
-{
-	(void)key;
-	refuse(ex, IBV_WR_SEND_WITH_INV);
-}
-
-static void wr_send_tso(struct ibv_qp_ex *ex, void *header, uint16_t length, uint16_t mss)
-{
-	(void)header, (void)length, (void)mss;
-	refuse(ex, IBV_WR_TSO);
-}
+/* Those that no device of the lab has: `add` refuses them by their opcode. */
+#define REFUSED(name, opcode, ...)                                                                                    \
+	static void name(struct ibv_qp_ex *ex, __VA_ARGS__)                                                           \
+	{                                                                                                             \
+		add(ex, opcode, 0, 0, 0, 0, 0);                                                                       \
+	}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+REFUSED(wr_bind_mw, IBV_WR_BIND_MW, struct ibv_mw *mw, uint32_t key, const struct ibv_mw_bind_info *info)
+REFUSED(wr_local_inv, IBV_WR_LOCAL_INV, uint32_t key)
+REFUSED(wr_send_inv, IBV_WR_SEND_WITH_INV, uint32_t key)
+REFUSED(wr_send_tso, IBV_WR_TSO, void *header, uint16_t length, uint16_t mss)
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t number, uint32_t key)
 {
-	(void)ex, (void)ah, (void)number, (void)key; /* RC has its peer */
+	/* RC has its peer. */
 }
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t number)
 {
-	(void)ex, (void)number;
 }
+#pragma GCC diagnostic pop
 
 /* Return the request whose data is set now, and record a failure of setting it. */
 static struct ring_request *latest(struct lab_qp *qp)

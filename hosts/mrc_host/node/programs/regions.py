@@ -166,7 +166,9 @@ class ProgramMemory(Generic[P]):
             exchanged.map(made)
         self.regions[made.rkey] = Region(made, None, domain, request.access, exchanged)
         self.domains[domain] += 1
-        return requests.RegionKey(made.rkey, request.address, exchanged.number if exchanged is not None else None), files
+        return requests.RegionKey(
+            made.rkey, request.address, exchanged.number if exchanged is not None else None
+        ), files
 
     def _exchange(self, request: requests.RegUserMr) -> tuple[ExchangedMemory | None, list[int]]:
         """Return the memory that takes the place of pages of the program, and its file where the program must map it.
