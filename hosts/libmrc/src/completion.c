@@ -125,8 +125,6 @@ void lab_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 
 /* -- completion queues -------------------------------------------------------------------------------------------- */
 
-static void set_reading_functions(struct ibv_cq_ex *cq);
-
 static struct lab_cq *make_cq(struct ibv_context *base, int cqe, void *user, struct ibv_comp_channel *channel_base)
 {
 	struct lab_context *context = lab_of(base);
@@ -158,9 +156,7 @@ static struct lab_cq *make_cq(struct ibv_context *base, int cqe, void *user, str
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->base.mutex, NULL);
 	pthread_cond_init(&cq->base.cond, NULL);
-	pthread_mutex_lock(&context->table_lock);
-	table_add(&context->queues, &cq->node, cq->base.handle);
-	pthread_mutex_unlock(&context->table_lock);
+	add_node(context, &context->queues, &cq->node, cq->base.handle);
 	if (channel) {
 		pthread_mutex_lock(&channel->lock);
 		cq->next = channel->queues;
@@ -180,23 +176,6 @@ struct ibv_cq *lab_create_cq(struct ibv_context *base, int cqe, void *user, stru
 		return give_up(NULL, EINVAL);
 	cq = make_cq(base, cqe, user, channel);
 	return cq ? &cq->base : NULL;
-}
-
-struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *base, struct ibv_cq_init_attr_ex *attr)
-{
-	const uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-	struct lab_cq *cq;
-
-	if (attr->comp_mask & ~known || attr->wc_flags & ~(uint64_t)SUPPORTED_WC_FLAGS ||
-	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
-		return give_up(NULL, EOPNOTSUPP);
-	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX)
-		return give_up(NULL, EINVAL);
-	cq = make_cq(base, (int)attr->cqe, attr->cq_context, attr->channel);
-	if (!cq)
-		return NULL;
-	set_reading_functions(&cq->ex);
-	return &cq->ex;
 }
 
 int lab_destroy_cq(struct ibv_cq *base)
@@ -229,12 +208,7 @@ int lab_destroy_cq(struct ibv_cq *base)
 				break;
 		pthread_mutex_unlock(&channel->lock);
 	}
-	pthread_mutex_lock(&context->event_lock);
-	pthread_mutex_lock(&context->table_lock);
-	table_remove(&context->queues, &cq->node);
-	async_taken = cq->async_taken;
-	pthread_mutex_unlock(&context->table_lock);
-	pthread_mutex_unlock(&context->event_lock);
+	async_taken = remove_node(context, &context->queues, &cq->node, &cq->async_taken);
 	pthread_mutex_lock(&base->mutex);
 	while (base->comp_events_completed != taken || base->async_events_completed != async_taken)
 		pthread_cond_wait(&base->cond, &base->mutex);
@@ -451,4 +425,21 @@ static void set_reading_functions(struct ibv_cq_ex *cq)
 	cq->read_flow_tag = read_zero32;
 	cq->read_tm_info = read_tm_info;
 	cq->read_completion_wallclock_ns = read_zero64;
+}
+
+struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *base, struct ibv_cq_init_attr_ex *attr)
+{
+	const uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+	struct lab_cq *cq;
+
+	if (attr->comp_mask & ~known || attr->wc_flags & ~(uint64_t)SUPPORTED_WC_FLAGS ||
+	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
+		return give_up(NULL, EOPNOTSUPP);
+	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX)
+		return give_up(NULL, EINVAL);
+	cq = make_cq(base, (int)attr->cqe, attr->cq_context, attr->channel);
+	if (!cq)
+		return NULL;
+	set_reading_functions(&cq->ex);
+	return &cq->ex;
 }

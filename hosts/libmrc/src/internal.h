@@ -17,6 +17,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Programs' calls go by these macros to inline functions; the functions are defined here. */
 #undef ibv_get_device_list
@@ -169,6 +170,14 @@ static inline bool is_forked(const struct lab_context *context)
 	return atomic_load_explicit(&context->connection.state, memory_order_relaxed) == CONNECTION_FORKED;
 }
 
+static inline uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
 /* Fail with an errno, as functions do that return -1 then; 0 is no failure. */
 static inline int fail(int number)
 {
@@ -194,10 +203,9 @@ static inline int lab_ask(struct lab_context *context, json_t *request, struct a
 /* Headers and files point one way: what a file uses stands above it here. */
 
 /* objects.c */
-void table_add(struct table *table, struct node *node, uint32_t number);
-void table_remove(struct table *table, const struct node *node);
+void add_node(struct lab_context *context, struct table *table, struct node *node, uint32_t number);
 struct node *table_find(const struct table *table, uint32_t number);
-/* Remove an object from its table; return how many events of it the program has taken. */
+/* Take an object out of its table; return how many events of it the program has taken. */
 uint32_t remove_node(struct lab_context *context, struct table *table, struct node *node, const uint32_t *async_taken);
 /* Wait until the program has acknowledged all events that it has taken; then destroy what it was told by. */
 void await_acknowledgements(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed, uint32_t taken);

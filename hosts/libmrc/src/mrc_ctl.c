@@ -7,7 +7,6 @@
 #include "ctl.h"
 
 #include <arpa/inet.h>
-#include <time.h>
 
 #define MAX_DSCP 63
 #define PROBE_POLL_NS 1000000
@@ -190,14 +189,6 @@ EXPORT int mrc_ctl_poll_ev_event(struct mrc_cq *ev_cq, int count, struct mrc_ctl
 }
 
 /* -- operations towards endpoints --------------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
 
 /* The probes of a batch towards one address. `members`: their indices in the caller's array. */
 struct batch {

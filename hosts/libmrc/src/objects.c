@@ -9,23 +9,32 @@
 
 /* -- tables ------------------------------------------------------------------------------------------------------- */
 
-void table_add(struct table *table, struct node *node, uint32_t number)
+void add_node(struct lab_context *context, struct table *table, struct node *node, uint32_t number)
 {
 	struct node **bucket = &table->bucket[number % BUCKETS];
 
+	pthread_mutex_lock(&context->table_lock);
 	node->number = number;
 	node->next = *bucket;
 	*bucket = node;
+	pthread_mutex_unlock(&context->table_lock);
 }
 
-void table_remove(struct table *table, const struct node *node)
+uint32_t remove_node(struct lab_context *context, struct table *table, struct node *node, const uint32_t *async_taken)
 {
 	struct node **at = &table->bucket[node->number % BUCKETS];
+	uint32_t taken;
 
+	pthread_mutex_lock(&context->event_lock);
+	pthread_mutex_lock(&context->table_lock);
 	while (*at && *at != node)
 		at = &(*at)->next;
 	if (*at)
 		*at = node->next;
+	taken = *async_taken;
+	pthread_mutex_unlock(&context->table_lock);
+	pthread_mutex_unlock(&context->event_lock);
+	return taken;
 }
 
 struct node *table_find(const struct table *table, uint32_t number)
@@ -106,20 +115,6 @@ int lab_wait(struct lab_context *context, int fd, int bell)
 }
 
 /* -- ends --------------------------------------------------------------------------------------------------------- */
-
-uint32_t remove_node(struct lab_context *context, struct table *table, struct node *node,
-			    const uint32_t *async_taken)
-{
-	uint32_t taken;
-
-	pthread_mutex_lock(&context->event_lock);
-	pthread_mutex_lock(&context->table_lock);
-	table_remove(table, node);
-	taken = *async_taken;
-	pthread_mutex_unlock(&context->table_lock);
-	pthread_mutex_unlock(&context->event_lock);
-	return taken;
-}
 
 void await_acknowledgements(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
 				   uint32_t taken)

@@ -62,9 +62,7 @@ static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, 
 	pthread_mutex_init(&qp->base.mutex, NULL);
 	pthread_cond_init(&qp->base.cond, NULL);
 	pthread_mutex_init(&qp->batch_lock, NULL);
-	pthread_mutex_lock(&context->table_lock);
-	table_add(&context->pairs, &qp->node, qp->base.qp_num);
-	pthread_mutex_unlock(&context->table_lock);
+	add_node(context, &context->pairs, &qp->node, qp->base.qp_num);
 	return qp;
 }
 

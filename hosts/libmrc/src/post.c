@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
@@ -14,14 +13,6 @@
 #define QUIET_ENTRIES 64
 
 /* -- the ring of work requests ------------------------------------------------------------------------------------ */
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static void ring_doorbell(const struct lab_context *context)
 {
@@ -55,13 +46,13 @@ void lab_publish_receives(struct lab_context *context, uint32_t count)
 static int wait_for_room(struct lab_context *context, uint32_t count)
 {
 	const struct timespec pause = {.tv_nsec = ROOM_WAIT_NS};
-	int64_t deadline;
+	uint64_t deadline;
 
 	if (count > context->submissions.capacity)
 		return ENOMEM;
 	if (ring_room(&context->submissions) >= count)
 		return 0;
-	deadline = now_ns() + (int64_t)ROOM_TIMEOUT_S * 1000000000;
+	deadline = now_ns() + (uint64_t)ROOM_TIMEOUT_S * 1000000000;
 	ring_doorbell(context);
 	while (ring_room(&context->submissions) < count) {
 		if (connection_lost(&context->connection))

@@ -28,9 +28,7 @@ struct ibv_srq *lab_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	answer_free(&answer);
 	pthread_mutex_init(&srq->base.mutex, NULL);
 	pthread_cond_init(&srq->base.cond, NULL);
-	pthread_mutex_lock(&context->table_lock);
-	table_add(&context->shared, &srq->node, srq->base.handle);
-	pthread_mutex_unlock(&context->table_lock);
+	add_node(context, &context->shared, &srq->node, srq->base.handle);
 	return &srq->base;
 }
 
