@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # What only the documentation and its tests need.
 DOCS_STAMP := $(VENV)/.docs-installed
-APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz
+APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps iputils-ping ethtool iperf3 tshark graphviz libibverbs-dev libjansson-dev
 # What a program cannot do without; without the others parts of the tests and the real clock are missing.
 APT_NEEDED := python3-venv gcc libc6-dev
 # Runs a step of the set-up with a progress bar; see there.
@@ -106,6 +106,8 @@ native: $(STAMP)
 	@set -- sh -c '$(BIN)/python -m libmrc.build >/dev/null 2>&1; $(BIN)/python -m compileall -q controller hosts topologies p4 extras'; \
 	[ ! -e $(NEXT) ] || set -- $(STEP) 10 "library in C, and bytecode" "Run make setup again." "$$@"; \
 	"$$@"
+	@# Of what it lacks the first set-up tells, in one line.
+	@[ ! -e $(NEXT) ] || $(BIN)/python -m libmrc.build >/dev/null || true
 
 # Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
 # Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and

@@ -119,7 +119,7 @@ def compiled(folder: pathlib.Path) -> pathlib.Path | None:
         return None
     program = folder / "verbs_pair"
     source = pathlib.Path(__file__).with_name("verbs_pair.c")
-    command += ["-O2", "-D_GNU_SOURCE", f"-I{build.INCLUDE}", f"-I{build.ABI}", str(source), "-o", str(program)]
+    command += ["-O2", "-D_GNU_SOURCE", f"-I{build.INCLUDE}", str(source), "-o", str(program)]
     subprocess.run([*command, f"-L{libraries}", "-lmrc", f"-Wl,-rpath,{libraries}"], check=True)
     return program
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ from importlinter.cli import lint_imports
 ROOT = pathlib.Path(__file__).parents[1]
 ROOTS = ("p4", "topologies", "controller", "hosts", "extras")
 PACKAGES = ("p4lite", "mrc_topo", "mrc_host", "mrclab", "mrc_conform", "mrc_fluid", "mrc_torch", "mrc_workshop")
+# Folders of C, in each of which files use each other in one direction.
+C_FOLDERS = ("p4/p4lite/switch/core/fabric", "p4/p4lite/switch/core/program", "hosts/libmrc/src")
 # What would give the protocol core I/O, clocks, threads or hidden randomness.
 IMPURE = {
     "asyncio", "ctypes", "io", "logging", "multiprocessing", "os", "pathlib", "secrets", "select",
@@ -52,6 +55,54 @@ def test_no_module_imports_itself_through_others(package: str) -> None:
     )
     circles = [sorted(each) for each in nx.strongly_connected_components(imports) if len(each) > 1]
     assert not circles
+
+
+def c_uses(folder: pathlib.Path) -> nx.DiGraph:
+    """Return which of a folder's C files use which: by `#include "..."`, and by what another one defines for all."""
+    texts = {
+        path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+        for path in sorted((*folder.glob("*.c"), *folder.glob("*.h")))
+    }
+    # Of what begins in the first column, functions and variables that a header declares.
+    begins = re.compile(r"^(?!static\b|extern\b)\w[^;{}()=]*?\b(\w+)(?:\([^;{}]*\)\n\{|(?:\[\])? = \{)", re.MULTILINE)
+    headers = "".join(text for name, text in texts.items() if name.endswith(".h"))
+    shared = {*re.findall(r"(\w+)\(", headers), *re.findall(r"^extern [^;]*?(\w+)(?:\[\])?;", headers, re.MULTILINE)}
+    home = {
+        name: file
+        for file, text in texts.items()
+        if file.endswith(".c")
+        for name in begins.findall(text)
+        if name in shared
+    }
+    uses = nx.DiGraph()
+    uses.add_nodes_from(texts)
+    for file, text in texts.items():
+        uses.add_edges_from(
+            (file, name) for name in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE) if name in texts
+        )
+        if file.endswith(".c"):
+            words = set(re.findall(r"(?<!struct )(?<![.>\w\"])\b(\w+)", text))
+            uses.add_edges_from((file, home[word]) for word in words & home.keys() if home[word] != file)
+    return uses
+
+
+@pytest.mark.parametrize("folder", C_FOLDERS)
+def test_c_files_point_one_way(folder: str) -> None:
+    uses = c_uses(ROOT / folder)
+    assert uses.number_of_edges() >= uses.number_of_nodes() - 1  # the files were read
+    assert not [sorted(circle) for circle in nx.strongly_connected_components(uses) if len(circle) > 1]
+
+
+def test_circles_of_c_files_are_seen(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.h").write_text('#include "b.h"\nint below(int);\n')
+    (tmp_path / "b.h").write_text('#include "a.h"\nint above(int);\n')
+    (tmp_path / "a.c").write_text(
+        "/* below() */\nint above(int a)\n{\n    return a;\n}\nint use(void)\n{\n    return below(1);\n}\n"
+    )
+    (tmp_path / "b.c").write_text("int below(int a)\n{\n    return above(a);\n}\n")
+    (tmp_path / "c.c").write_text("static int other(void)\n{\n    return below(2);\n}\n")
+    circles = [sorted(circle) for circle in nx.strongly_connected_components(c_uses(tmp_path)) if len(circle) > 1]
+    assert sorted(circles) == [["a.c", "b.c"], ["a.h", "b.h"]]
 
 
 def test_picture_is_of_this_tree() -> None:

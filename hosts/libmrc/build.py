@@ -4,12 +4,13 @@ What is built is kept in the cache of compiled objects (`p4lite.switch.native.bu
 Where it is there, nothing is done. The last line on stdout is the folder with `libmrc.so.1`, `libmrc.so` and
 `lib_mrc.so`. `--include` prints the folder of `mrc.h` and `mrc_ctl.h` instead.
 
-Exit status: 0, 1 (no compiler, or it failed; its words are on stderr), 2 (wrong usage).
+Exit status: 0, 1 (no compiler or header, or it failed; the reason is on stderr), 2 (wrong usage).
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -21,19 +22,33 @@ from p4lite.switch.native import build as native
 PACKAGE: Final = Path(__file__).parent
 #: `mrc.h`, `mrc_ctl.h` and their versions.
 INCLUDE: Final = PACKAGE / "include"
-#: libibverbs' binary interface in declarations of our own, for machines without its headers.
-ABI: Final = PACKAGE / "abi"
 SOURCES: Final = PACKAGE / "src"
 SONAME: Final = "libmrc.so.1"
 #: What programs are linked with; OCP's example looks for the second.
 LINKS: Final = ("libmrc.so", "lib_mrc.so")
 # The library stays where it is once it is loaded: handlers of forks, and contexts of programs, refer to it.
-_LINK: Final = ("-Wl,-soname," + SONAME, "-Wl,-z,nodelete", "-Wl,-z,now", "-ldl")
+_LINK: Final = ("-Wl,-soname," + SONAME, "-Wl,-z,nodelete", "-Wl,-z,now", "-ldl", "-ljansson")
+#: Headers of others that the library is built with, and the Debian packages that have them.
+HEADERS: Final = {"infiniband/verbs.h": "libibverbs-dev", "jansson.h": "libjansson-dev"}
 
 
 def sources() -> list[Path]:
     """Return the C files."""
     return sorted(SOURCES.glob("*.c"))
+
+
+def check_headers() -> None:
+    """Look for the headers of others.
+
+    Raises:
+        BuildError: there is no C compiler, or one of them is missing.
+    """
+    for header, package in HEADERS.items():
+        command = [*native.compiler(), "-E", "-x", "c", "-"]
+        if subprocess.run(
+            command, input=f"#include <{header}>", capture_output=True, text=True, check=False
+        ).returncode:
+            raise BuildError(f"{header}: not found; install {package} (apt install {' '.join(HEADERS.values())})")
 
 
 def library(*, sanitize: bool = False) -> Path:
@@ -43,9 +58,13 @@ def library(*, sanitize: bool = False) -> Path:
         sanitize: with the sanitizers of addresses and of undefined behaviour.
 
     Raises:
-        BuildError: there is no C compiler, or it fails.
+        BuildError: there is no C compiler, a header is missing, or the compiler fails.
     """
-    return _links(native.build("libmrc", sources(), include=(SOURCES, INCLUDE, ABI), libs=_LINK, sanitize=sanitize))
+    try:
+        return _links(native.build("libmrc", sources(), include=(SOURCES, INCLUDE), libs=_LINK, sanitize=sanitize))
+    except BuildError:
+        check_headers()
+        raise
 
 
 def _links(made: Path) -> Path:

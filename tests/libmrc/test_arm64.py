@@ -18,13 +18,13 @@ from p4lite.switch.native.build import COMMON_FLAGS, CORE_DIR, FABRIC_DIR, PROGR
 from support.libmrc import compiler, cross_compiler, emulator
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "ring.c"
-INCLUDE = (build.SOURCES, build.INCLUDE, build.ABI)
+INCLUDE = (build.SOURCES, build.INCLUDE)
 
 
 @pytest.fixture
-def cross(monkeypatch: pytest.MonkeyPatch) -> None:
+def cross(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Make the C compiler one for arm64, or skip the test."""
-    monkeypatch.setenv("CC", cross_compiler())
+    monkeypatch.setenv("CC", cross_compiler(tmp_path_factory.mktemp("cross")))
 
 
 def ring(folder: pathlib.Path) -> pathlib.Path:

@@ -136,7 +136,7 @@ def test_the_source_has_the_orders_that_were_explored() -> None:
     }.items():  # fmt: skip
         assert re.findall(r"memory_order_\w+", functions[name]) == [order]
     assert "ring_produced" in functions["pending"]
-    arm = (build.SOURCES / "submit.c").read_text().partition("int lab_arm(")[2].partition("\n}")[0]
+    arm = (build.SOURCES / "post.c").read_text().partition("int lab_arm(")[2].partition("\n}")[0]
     steps = ("ring_publish(", "atomic_thread_fence(memory_order_seq_cst)", "ring_produced(")
     assert [arm.count(step) for step in steps] == [1, 1, 1]
     assert sorted(steps, key=arm.index) == list(steps)

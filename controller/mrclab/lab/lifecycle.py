@@ -210,7 +210,7 @@ def _place_files(
 
 
 def _place_library(run: RunDir) -> None:
-    """Copy libmrc into the lab's folder, where every lab can read it; without a C compiler a lab has none."""
+    """Copy libmrc into the lab's folder, where every lab can read it; there is none without what it is built with."""
     try:
         built = library()
     except BuildError:

@@ -39,7 +39,7 @@ def test_adapter_in_c_asks_by_mrc_h(tmp_path: pathlib.Path) -> None:
     source = TESTS.parent / "examples/conform_adapter.c"
     library = build.library(sanitize=False)
     program = tmp_path / "conform_adapter"
-    folders = [f"-I{build.INCLUDE}", f"-I{build.ABI}", f"-L{library}", f"-Wl,-rpath,{library}"]
+    folders = [f"-I{build.INCLUDE}", f"-L{library}", f"-Wl,-rpath,{library}"]
     subprocess.run(
         [*libmrc.compiler(), *libmrc.WARNINGS, str(source), "-o", str(program), *folders, "-lmrc", "-lpthread", "-ldl"],
         check=True,

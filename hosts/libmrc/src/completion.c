@@ -17,26 +17,19 @@ struct ibv_comp_channel *lab_create_channel(struct ibv_context *base)
 {
 	struct lab_context *context = lab_of(base);
 	struct lab_channel *channel = calloc(1, sizeof(*channel));
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
 	if (!channel)
 		return NULL;
-	write_begin(&writer, "create_channel");
-	failed = lab_ask(context, &writer, &answer);
+	failed = lab_ask(context, REQUEST("create_channel", ""), &answer);
 	if (!failed && answer.count != 1) {
 		failed = EPROTO;
-		for (int i = 0; i < answer.count; i++)
-			close(answer.files[i]);
-		answer_free(&answer);
+		answer_refuse(&answer);
 	}
-	if (failed) {
-		free(channel);
-		errno = failed;
-		return NULL;
-	}
-	channel->number = (uint32_t)json_number(answer.root, "channel", 0);
+	if (failed)
+		return give_up(channel, failed);
+	channel->number = (uint32_t)number_in(answer.root, "channel", 0);
 	channel->bell = answer.files[0];
 	answer_free(&answer);
 	channel->base.context = base;
@@ -59,7 +52,6 @@ int lab_destroy_channel(struct ibv_comp_channel *base)
 	struct lab_channel *channel = CONTAINER(base, struct lab_channel, base);
 	struct lab_context *context = lab_of(base->context);
 	struct lab_channel **at = &context->channels;
-	struct writer writer;
 	int failed;
 
 	if (is_forked(context))
@@ -69,9 +61,7 @@ int lab_destroy_channel(struct ibv_comp_channel *base)
 	pthread_mutex_unlock(&channel->lock);
 	if (failed)
 		return failed;
-	write_begin(&writer, "destroy_channel");
-	write_number(&writer, "channel", channel->number);
-	failed = lab_ask(context, &writer, NULL);
+	failed = lab_ask(context, REQUEST("destroy_channel", "sI", "channel", INT(channel->number)), NULL);
 	if (failed && failed != ENODEV)
 		return failed;
 	pthread_mutex_lock(&context->table_lock);
@@ -95,10 +85,8 @@ int lab_get_cq_event(struct ibv_comp_channel *base, struct ibv_cq **cq, void **u
 		int failed = lab_wait(context, base->fd, channel->bell);
 		struct lab_cq *queue;
 
-		if (failed) {
-			errno = failed;
-			return -1;
-		}
+		if (failed)
+			return fail(failed);
 		pthread_mutex_lock(&channel->lock);
 		for (queue = channel->queues; queue; queue = queue->next)
 			if (ring_noted(&queue->ring) > queue->events_taken)
@@ -137,56 +125,38 @@ void lab_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 
 /* -- completion queues -------------------------------------------------------------------------------------------- */
 
-static void set_reading_functions(struct ibv_cq_ex *cq);
-
 static struct lab_cq *make_cq(struct ibv_context *base, int cqe, void *user, struct ibv_comp_channel *channel_base)
 {
 	struct lab_context *context = lab_of(base);
 	struct lab_channel *channel = channel_base ? CONTAINER(channel_base, struct lab_channel, base) : NULL;
 	struct lab_cq *cq;
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
-	if (cqe < 1) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (cqe < 1)
+		return give_up(NULL, EINVAL);
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
-	write_begin(&writer, "create_cq");
-	write_number(&writer, "cqe", (uint64_t)cqe);
-	if (channel)
-		write_number(&writer, "channel", channel->number);
-	failed = lab_ask(context, &writer, &answer);
-	if (failed) {
-		free(cq);
-		errno = failed;
-		return NULL;
-	}
+	failed = lab_ask(context, REQUEST("create_cq", "sIso*", "cqe", INT(cqe), "channel",
+					  channel ? json_integer(channel->number) : NULL), &answer);
+	if (failed)
+		return give_up(cq, failed);
 	cq->base.context = base;
 	cq->base.channel = channel_base;
 	cq->base.cq_context = user;
-	cq->base.handle = (uint32_t)json_number(answer.root, "cq", 0);
-	cq->base.cqe = (int)json_number(answer.root, "cqe", 0);
+	cq->base.handle = (uint32_t)number_in(answer.root, "cq", 0);
+	cq->base.cqe = (int)number_in(answer.root, "cqe", 0);
 	failed = answer.count == 1 ? lab_map(&cq->ring, answer.files[0], (uint64_t)cq->base.cqe,
 					     sizeof(struct ring_completion))
 				   : EPROTO;
-	for (int i = 0; i < answer.count; i++)
-		close(answer.files[i]);
-	answer_free(&answer);
-	if (failed) {
-		free(cq);
-		errno = failed;
-		return NULL;
-	}
+	answer_refuse(&answer); /* the mapping stays */
+	if (failed)
+		return give_up(cq, failed);
 	pthread_mutex_init(&cq->lock, NULL);
 	pthread_mutex_init(&cq->base.mutex, NULL);
 	pthread_cond_init(&cq->base.cond, NULL);
-	pthread_mutex_lock(&context->table_lock);
-	table_add(&context->queues, &cq->node, cq->base.handle);
-	pthread_mutex_unlock(&context->table_lock);
+	add_node(context, &context->queues, &cq->node, cq->base.handle);
 	if (channel) {
 		pthread_mutex_lock(&channel->lock);
 		cq->next = channel->queues;
@@ -202,48 +172,22 @@ struct ibv_cq *lab_create_cq(struct ibv_context *base, int cqe, void *user, stru
 {
 	struct lab_cq *cq;
 
-	if (vector < 0 || vector >= base->num_comp_vectors) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (vector < 0 || vector >= base->num_comp_vectors)
+		return give_up(NULL, EINVAL);
 	cq = make_cq(base, cqe, user, channel);
 	return cq ? &cq->base : NULL;
-}
-
-struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *base, struct ibv_cq_init_attr_ex *attr)
-{
-	const uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-	struct lab_cq *cq;
-
-	if (attr->comp_mask & ~known || attr->wc_flags & ~(uint64_t)SUPPORTED_WC_FLAGS ||
-	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX) {
-		errno = EINVAL;
-		return NULL;
-	}
-	cq = make_cq(base, (int)attr->cqe, attr->cq_context, attr->channel);
-	if (!cq)
-		return NULL;
-	set_reading_functions(&cq->ex);
-	return &cq->ex;
 }
 
 int lab_destroy_cq(struct ibv_cq *base)
 {
 	struct lab_cq *cq = CONTAINER(base, struct lab_cq, base);
 	struct lab_context *context = lab_of(base->context);
-	struct writer writer;
 	uint32_t taken = 0, async_taken;
 	int failed;
 
 	if (is_forked(context))
 		return ENODEV;
-	write_begin(&writer, "destroy_cq");
-	write_number(&writer, "cq", base->handle);
-	failed = lab_ask(context, &writer, NULL);
+	failed = lab_ask(context, REQUEST("destroy_cq", "sI", "cq", INT(base->handle)), NULL);
 	if (failed && failed != ENODEV)
 		return failed;
 	if (base->channel) {
@@ -264,12 +208,7 @@ int lab_destroy_cq(struct ibv_cq *base)
 				break;
 		pthread_mutex_unlock(&channel->lock);
 	}
-	pthread_mutex_lock(&context->event_lock);
-	pthread_mutex_lock(&context->table_lock);
-	table_remove(&context->queues, &cq->node);
-	async_taken = cq->async_taken;
-	pthread_mutex_unlock(&context->table_lock);
-	pthread_mutex_unlock(&context->event_lock);
+	async_taken = remove_node(context, &context->queues, &cq->node, &cq->async_taken);
 	pthread_mutex_lock(&base->mutex);
 	while (base->comp_events_completed != taken || base->async_events_completed != async_taken)
 		pthread_cond_wait(&base->cond, &base->mutex);
@@ -382,17 +321,12 @@ int lab_poll_cq(struct ibv_cq *base, int count, struct ibv_wc *wc)
 	struct lab_cq *cq = CONTAINER(base, struct lab_cq, base);
 	int found;
 
-	if (is_forked(lab_of(base->context))) {
-		errno = ENODEV;
-		return -1;
-	}
+	if (is_forked(lab_of(base->context)))
+		return fail(ENODEV);
 	pthread_mutex_lock(&cq->lock);
 	found = take(cq, count, wc);
 	pthread_mutex_unlock(&cq->lock);
-	if (found >= 0)
-		return found;
-	errno = -found;
-	return -1;
+	return found < 0 ? fail(-found) : found;
 }
 
 int lab_req_notify_cq(struct ibv_cq *base, int solicited_only)
@@ -491,4 +425,21 @@ static void set_reading_functions(struct ibv_cq_ex *cq)
 	cq->read_flow_tag = read_zero32;
 	cq->read_tm_info = read_tm_info;
 	cq->read_completion_wallclock_ns = read_zero64;
+}
+
+struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *base, struct ibv_cq_init_attr_ex *attr)
+{
+	const uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+	struct lab_cq *cq;
+
+	if (attr->comp_mask & ~known || attr->wc_flags & ~(uint64_t)SUPPORTED_WC_FLAGS ||
+	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
+		return give_up(NULL, EOPNOTSUPP);
+	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX)
+		return give_up(NULL, EINVAL);
+	cq = make_cq(base, (int)attr->cqe, attr->cq_context, attr->channel);
+	if (!cq)
+		return NULL;
+	set_reading_functions(&cq->ex);
+	return &cq->ex;
 }

@@ -1,11 +1,16 @@
-/* A program's connection to the agent of its host: requests, their answers, file descriptors beside them. */
+/*
+ * A program's ways to the agent of its host: the connection of a device, with file descriptors beside requests and
+ * answers, and the control socket, which takes requests of the agent's own user alone.
+ */
 #ifndef LIBMRC_CONNECTION_H
 #define LIBMRC_CONNECTION_H
 
-#include "json.h"
-
+#include <errno.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define CONNECTION_FILES 8
 #define CONNECTION_PATH 108
@@ -21,8 +26,7 @@ struct connection {
 
 /* An answer: a tree, and file descriptors, which the caller owns. */
 struct answer {
-	struct json *root;
-	char *text;
+	json_t *root;
 	int files[CONNECTION_FILES];
 	int count;
 };
@@ -31,13 +35,31 @@ struct answer {
 int connection_open(struct connection *connection, const char *path);
 void connection_close(struct connection *connection);
 
-/* Ask the agent; `writer` is ended and freed, whatever happens. `send_fd`: a file descriptor to go beside the request,
- * or -1. Returns 0, or the errno of a refusal, of which a line goes to stderr; ENODEV when the agent is gone, or this
- * process is a forked child. `answer` may be NULL where only success counts. */
-int connection_ask(struct connection *connection, struct writer *writer, int send_fd, struct answer *answer);
-void answer_free(struct answer *answer);
+/* A request to a device: its operation, and the format and values of its other members, as `json_pack` takes them. A
+ * whole number is an `INT` of format `I`. */
+#define REQUEST(operation, format, ...) json_pack("{ss" format "}", "op", operation, ##__VA_ARGS__)
+#define INT(value) ((json_int_t)(value))
 
-/* Return whether the agent is gone; asks the kernel. */
+/* Ask the agent; the request is used up, and NULL is one for which there was no memory. `send_fd`: a file descriptor to go
+ * beside the request, or -1. Returns 0, or the errno of a refusal, of which a line goes to stderr; ENODEV when the agent is
+ * gone, or this process is a forked child. `answer` may be NULL where only success counts. */
+int connection_ask(struct connection *connection, json_t *request, int send_fd, struct answer *answer);
+void answer_free(struct answer *answer);
+/* Close the files of an answer that are not wanted, and free it. */
+void answer_refuse(struct answer *answer);
+
+/* The same by the control socket beside a device's socket; errors besides: EPERM without the rights, ENODEV without an
+ * agent. `root` may be NULL where only success counts, and else is the caller's. */
+int control_ask(const char *device, json_t *request, json_t **root);
+/* Return whether this process may command the agent behind a device's socket: 0, or an errno (EPERM: it may not). */
+int control_may(const char *device);
+
+/* Members of an answer; these return `otherwise` for what is absent or of another type. */
+uint64_t number_in(const json_t *object, const char *key, uint64_t otherwise);
+bool bool_in(const json_t *object, const char *key, bool otherwise);
+const char *text_in(const json_t *object, const char *key, const char *otherwise);
+
+/* Return whether the agent of a device is gone; asks the kernel. */
 bool connection_lost(struct connection *connection);
 
 /* Print one line to stderr, unless MRCLAB_MESSAGES=0. */

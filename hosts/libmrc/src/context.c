@@ -3,122 +3,14 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct lab_context *open_contexts;
 static struct lab_device *devices; /* of which at most one is in use; never given back */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-/* -- tables ------------------------------------------------------------------------------------------------------- */
-
-void table_add(struct table *table, struct node *node, uint32_t number)
-{
-	struct node **bucket = &table->bucket[number % BUCKETS];
-
-	node->number = number;
-	node->next = *bucket;
-	*bucket = node;
-}
-
-void table_remove(struct table *table, const struct node *node)
-{
-	struct node **at = &table->bucket[node->number % BUCKETS];
-
-	while (*at && *at != node)
-		at = &(*at)->next;
-	if (*at)
-		*at = node->next;
-}
-
-struct node *table_find(const struct table *table, uint32_t number)
-{
-	struct node *node = table->bucket[number % BUCKETS];
-
-	while (node && node->number != number)
-		node = node->next;
-	return node;
-}
-
-/* -- shared memory and bells -------------------------------------------------------------------------------------- */
-
-int lab_map(struct ring *ring, int fd, uint64_t capacity, size_t entry_bytes)
-{
-	void *memory;
-
-	/* A capacity that is no power of two, or large, is not the agent's. */
-	if (!capacity || capacity & (capacity - 1) || capacity > 1 << 24)
-		return EPROTO;
-	memset(ring, 0, sizeof(*ring));
-	ring->bytes = RING_HEAD_BYTES + capacity * entry_bytes;
-	memory = mmap(NULL, ring->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (memory == MAP_FAILED)
-		return errno;
-	ring->words = memory;
-	ring->entries = (unsigned char *)memory + RING_HEAD_BYTES;
-	ring->capacity = capacity;
-	ring->entry_bytes = entry_bytes;
-	return 0;
-}
-
-void lab_unmap(struct ring *ring)
-{
-	if (ring->words)
-		munmap((void *)ring->words, ring->bytes);
-	ring->words = NULL;
-}
-
-/* Return a file descriptor for programs, readable while a bell has something, or once the agent is gone. Without that a
- * program would wait for ever for an agent that cannot ring any more. */
-int lab_watch(int bell, const struct lab_context *context)
-{
-	int fd = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event rings = {.events = EPOLLIN};
-	struct epoll_event hang_up = {.events = EPOLLRDHUP};
-
-	if (fd < 0)
-		return -1;
-	if (!epoll_ctl(fd, EPOLL_CTL_ADD, bell, &rings) &&
-	    !epoll_ctl(fd, EPOLL_CTL_ADD, context->connection.fd, &hang_up))
-		return fd;
-	close(fd);
-	return -1;
-}
-
-int lab_wait(struct lab_context *context, int fd, int bell)
-{
-	struct pollfd ready[2] = {{.fd = bell, .events = POLLIN}, {.fd = context->connection.fd, .events = POLLRDHUP}};
-	int flags;
-
-	if (atomic_load(&context->connection.state) == CONNECTION_FORKED)
-		return ENODEV;
-	flags = fcntl(fd, F_GETFL);
-	for (;;) {
-		uint64_t one;
-		int found = poll(ready, 2, flags >= 0 && flags & O_NONBLOCK ? 0 : -1);
-
-		if (found < 0)
-			return errno;
-		if (!found)
-			return EAGAIN;
-		if (ready[0].revents & POLLIN && read(bell, &one, sizeof(one)) == sizeof(one))
-			return 0;
-		if (ready[1].revents && connection_lost(&context->connection))
-			return ENODEV;
-	}
-}
-
-/* -- requests ----------------------------------------------------------------------------------------------------- */
-
-int lab_ask(struct lab_context *context, struct writer *writer, struct answer *answer)
-{
-	return connection_ask(&context->connection, writer, -1, answer);
-}
 
 /* -- forks -------------------------------------------------------------------------------------------------------- */
 
@@ -189,7 +81,7 @@ static struct lab_device *find_device(const char *path)
 	snprintf(device->base.name, sizeof(device->base.name), "%s", name);
 	snprintf(device->base.dev_name, sizeof(device->base.dev_name), "uverbs-%.50s", name);
 	/* There are no such folders; a program that looks there finds nothing, and what it reads by ibv_read_sysfs_file
-	 * comes from interpose_device.c. */
+	 * comes from interpose.c. */
 	snprintf(device->base.dev_path, sizeof(device->base.dev_path), "/sys/class/infiniband_verbs/uverbs-%.50s", name);
 	snprintf(device->base.ibdev_path, sizeof(device->base.ibdev_path), "/sys/class/infiniband/%s", name);
 	strcpy(device->path, path);
@@ -233,39 +125,31 @@ struct ibv_device **lab_device_list(int *count)
 	return list;
 }
 
-void lab_free_device_list(struct ibv_device **list)
-{
-	/* Devices stay: there is one, and contexts refer to it. */
-	free(list);
-}
-
 static int greet(struct lab_context *context)
 {
-	struct writer writer;
 	struct answer answer;
 	int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	int failed;
 
 	/* Without it the device works, but for ibv_reg_mr, which then says so. */
-	write_begin(&writer, "hello");
-	write_number(&writer, "version", LAYOUT_VERSION);
-	write_number(&writer, "pid", (uint64_t)getpid());
-	failed = connection_ask(&context->connection, &writer, memory, &answer);
+	failed = connection_ask(&context->connection,
+				REQUEST("hello", "sIsI", "version", INT(LAYOUT_VERSION), "pid", INT(getpid())), memory,
+				&answer);
 	if (memory >= 0)
 		close(memory);
 	if (failed)
 		return failed;
-	if (answer.count != 4 || json_number(answer.root, "version", 0) != LAYOUT_VERSION ||
-	    inet_pton(AF_INET6, json_text(answer.root, "address", ""), &context->address) != 1) {
+	if (answer.count != 4 || number_in(answer.root, "version", 0) != LAYOUT_VERSION ||
+	    inet_pton(AF_INET6, text_in(answer.root, "address", ""), &context->address) != 1) {
 		say("device %s: the agent speaks another version; both must be of one mrclab", context->connection.path);
 		failed = EPROTO;
 	} else {
-		snprintf(context->host, sizeof(context->host), "%s", json_text(answer.root, "host", ""));
-		context->mrc = !strcmp(json_text(answer.root, "transport", ""), "mrc");
-		failed = lab_map(&context->submissions, answer.files[0], json_number(answer.root, "submissions", 0),
+		snprintf(context->host, sizeof(context->host), "%s", text_in(answer.root, "host", ""));
+		context->mrc = !strcmp(text_in(answer.root, "transport", ""), "mrc");
+		failed = lab_map(&context->submissions, answer.files[0], number_in(answer.root, "submissions", 0),
 				 sizeof(struct ring_request));
 		if (!failed)
-			failed = lab_map(&context->events, answer.files[1], json_number(answer.root, "events", 0),
+			failed = lab_map(&context->events, answer.files[1], number_in(answer.root, "events", 0),
 					 sizeof(struct ring_event));
 	}
 	for (int i = 0; i < answer.count; i++) {
@@ -298,9 +182,43 @@ static void discard(struct lab_context *context)
 	free(context);
 }
 
-static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr);
-static int dealloc_td(struct ibv_td *td);
-static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr);
+/* -- thread domains and parent domains ---------------------------------------------------------------------------- */
+
+static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
+{
+	struct ibv_td *td;
+
+	if (attr->comp_mask)
+		return give_up(NULL, EINVAL);
+	td = calloc(1, sizeof(*td));
+	if (td)
+		td->context = context;
+	return td;
+}
+
+static int dealloc_td(struct ibv_td *td)
+{
+	free(td);
+	return 0;
+}
+
+/* A protection domain that locks as any other does: a thread domain promises the library something, and nothing to the
+ * program. Allocators are not used. */
+static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
+{
+	struct lab_pd *pd;
+
+	if (!attr->pd || attr->pd->context != context)
+		return give_up(NULL, EINVAL);
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return NULL;
+	pd->base = *attr->pd;
+	pd->parent = true;
+	return &pd->base;
+}
+
+/* -- opening and closing ------------------------------------------------------------------------------------------- */
 
 struct ibv_context_ops lab_ops = {
 	.poll_cq = lab_poll_cq,
@@ -320,11 +238,8 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 		return NULL;
 	pthread_once(&fork_once, watch_forks);
 	failed = connection_open(&context->connection, device->path);
-	if (failed) {
-		free(context);
-		errno = failed;
-		return NULL;
-	}
+	if (failed)
+		return give_up(context, failed);
 	context->device = device;
 	context->doorbell = context->event_bell = -1;
 	pthread_mutex_init(&context->post_lock, NULL);
@@ -337,7 +252,7 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 	context->verbs.context.async_fd = -1;
 	context->verbs.context.num_comp_vectors = 1;
 	pthread_mutex_init(&context->verbs.context.mutex, NULL);
-	context->verbs.context.abi_compat = VERBS_CONTEXT_EXTENDED;
+	context->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	context->verbs.sz = sizeof(context->verbs);
 	context->verbs.query_port = lab_query_port;
 	context->verbs.query_device_ex = lab_query_device_ex;
@@ -355,8 +270,7 @@ struct ibv_context *lab_open_device(struct ibv_device *base)
 	}
 	if (failed) {
 		discard(context);
-		errno = failed;
-		return NULL;
+		return give_up(NULL, failed);
 	}
 	context->port_up = lab_any_port_up(context);
 	pthread_mutex_lock(&list_lock);
@@ -371,10 +285,8 @@ int lab_close_device(struct ibv_context *base)
 	struct lab_context *context = lab_of(base);
 	struct lab_context **at = &open_contexts;
 
-	if (is_forked(context)) {
-		errno = ENODEV;
-		return -1;
-	}
+	if (is_forked(context))
+		return fail(ENODEV);
 	pthread_mutex_lock(&list_lock);
 	while (*at && *at != context)
 		at = &(*at)->next;
@@ -385,44 +297,4 @@ int lab_close_device(struct ibv_context *base)
 	discard(context);
 	exchange_leave_all(context);
 	return 0;
-}
-
-/* -- thread domains and parent domains ---------------------------------------------------------------------------- */
-
-static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_attr *attr)
-{
-	struct ibv_td *td;
-
-	if (attr->comp_mask) {
-		errno = EINVAL;
-		return NULL;
-	}
-	td = calloc(1, sizeof(*td));
-	if (td)
-		td->context = context;
-	return td;
-}
-
-static int dealloc_td(struct ibv_td *td)
-{
-	free(td);
-	return 0;
-}
-
-/* A protection domain that locks as any other does: a thread domain promises the library something, and nothing to the
- * program. Allocators are not used. */
-static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ibv_parent_domain_init_attr *attr)
-{
-	struct lab_pd *pd;
-
-	if (!attr->pd || attr->pd->context != context) {
-		errno = EINVAL;
-		return NULL;
-	}
-	pd = calloc(1, sizeof(*pd));
-	if (!pd)
-		return NULL;
-	pd->base = *attr->pd;
-	pd->parent = true;
-	return &pd->base;
 }

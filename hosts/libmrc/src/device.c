@@ -1,9 +1,11 @@
-/* What a device tells about itself. */
+/* What a device tells about itself, and its asynchronous events. */
 #include "internal.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
 
 #define VENDOR_ID 0x004d5243 /* "MRC": no vendor has it */
 #define PAGE_SIZES 0xfffffffffffff000
@@ -16,12 +18,9 @@ uint32_t lab_mtu_bytes(enum ibv_mtu mtu)
 int lab_query_device(struct ibv_context *base, struct ibv_device_attr *attr)
 {
 	struct lab_context *context = lab_of(base);
-	struct writer writer;
 	struct answer answer;
-	int failed;
+	int failed = lab_ask(context, REQUEST("query_device", ""), &answer);
 
-	write_begin(&writer, "query_device");
-	failed = lab_ask(context, &writer, &answer);
 	if (failed)
 		return failed;
 	memset(attr, 0, sizeof(*attr));
@@ -31,16 +30,16 @@ int lab_query_device(struct ibv_context *base, struct ibv_device_attr *attr)
 	attr->max_mr_size = (uint64_t)1 << 44;
 	attr->page_size_cap = PAGE_SIZES;
 	attr->vendor_id = VENDOR_ID;
-	attr->max_qp = (int)json_number(answer.root, "max_qp", 0);
-	attr->max_qp_wr = (int)json_number(answer.root, "max_qp_wr", 0);
+	attr->max_qp = (int)number_in(answer.root, "max_qp", 0);
+	attr->max_qp_wr = (int)number_in(answer.root, "max_qp_wr", 0);
 	attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				 IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
-	attr->max_sge = attr->max_sge_rd = (int)json_number(answer.root, "max_sge", MAX_SGE);
-	attr->max_cq = (int)json_number(answer.root, "max_cq", 0);
-	attr->max_cqe = (int)json_number(answer.root, "max_cqe", 0);
-	attr->max_mr = (int)json_number(answer.root, "max_mr", 0);
+	attr->max_sge = attr->max_sge_rd = (int)number_in(answer.root, "max_sge", MAX_SGE);
+	attr->max_cq = (int)number_in(answer.root, "max_cq", 0);
+	attr->max_cqe = (int)number_in(answer.root, "max_cqe", 0);
+	attr->max_mr = (int)number_in(answer.root, "max_mr", 0);
 	attr->max_pd = attr->max_mr;
-	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = (int)json_number(answer.root, "max_rd_atomic", 16);
+	attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = (int)number_in(answer.root, "max_rd_atomic", 16);
 	attr->max_res_rd_atom = attr->max_qp_rd_atom * attr->max_qp;
 	/* Atomic among queue pairs of this device; programs' own instructions are not part of it. */
 	attr->atomic_cap = IBV_ATOMIC_HCA;
@@ -66,22 +65,16 @@ int lab_query_device_ex(struct ibv_context *base, const struct ibv_query_device_
 
 static int ask_port(struct lab_context *context, unsigned int port, struct answer *answer)
 {
-	struct writer writer;
-
-	write_begin(&writer, "query_port");
-	write_number(&writer, "port", port);
-	return lab_ask(context, &writer, answer);
+	return lab_ask(context, REQUEST("query_port", "sI", "port", INT(port)), answer);
 }
 
 static unsigned int count_ports(struct lab_context *context)
 {
-	struct writer writer;
 	struct answer answer;
 	unsigned int count = 0;
 
-	write_begin(&writer, "query_device");
-	if (!lab_ask(context, &writer, &answer)) {
-		count = (unsigned int)json_number(answer.root, "phys_port_cnt", 0);
+	if (!lab_ask(context, REQUEST("query_device", ""), &answer)) {
+		count = (unsigned int)number_in(answer.root, "phys_port_cnt", 0);
 		answer_free(&answer);
 	}
 	return count;
@@ -97,7 +90,7 @@ bool lab_any_port_up(struct lab_context *context)
 
 		if (ask_port(context, port, &answer))
 			break;
-		up = json_bool(answer.root, "active", false);
+		up = bool_in(answer.root, "active", false);
 		answer_free(&answer);
 	}
 	return up;
@@ -115,12 +108,12 @@ int lab_query_port(struct ibv_context *base, uint8_t port, struct ibv_port_attr 
 
 	if (failed)
 		return failed;
-	found.state = json_bool(answer.root, "active", false) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-	mtu = json_number(answer.root, "active_mtu", 0);
+	found.state = bool_in(answer.root, "active", false) ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	mtu = number_in(answer.root, "active_mtu", 0);
 	found.active_mtu = IBV_MTU_256;
 	while (found.active_mtu < IBV_MTU_4096 && lab_mtu_bytes(found.active_mtu + 1) <= mtu)
 		found.active_mtu++;
-	found.max_msg_sz = (uint32_t)json_number(answer.root, "max_msg_sz", 0);
+	found.max_msg_sz = (uint32_t)number_in(answer.root, "max_msg_sz", 0);
 	answer_free(&answer);
 	if (port == 1 && found.state != IBV_PORT_ACTIVE && lab_any_port_up(context))
 		found.state = IBV_PORT_ACTIVE;
@@ -173,4 +166,158 @@ int lab_query_gid(struct ibv_context *base, uint32_t port, uint32_t index, struc
 	entry->gid_type = IBV_GID_TYPE_ROCE_V2;
 	entry->ndev_ifindex = interface_of(&context->address);
 	return 0;
+}
+
+/* -- asynchronous events ------------------------------------------------------------------------------------------ */
+
+/* Events of the layout that libibverbs has, too; of EVs `mrc_ctl_poll_ev_event` tells. */
+static bool is_public(uint32_t type)
+{
+	return type <= IBV_EVENT_WQ_FATAL;
+}
+
+enum event_object lab_event_object(enum ibv_event_type type)
+{
+	switch (type) {
+	case IBV_EVENT_CQ_ERR:
+		return EVENT_OF_CQ;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_PATH_MIG:
+	case IBV_EVENT_PATH_MIG_ERR:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
+		return EVENT_OF_QP;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		return EVENT_OF_SRQ;
+	default:
+		return EVENT_OF_PORT;
+	}
+}
+
+/* Fill in an event of the ring; false for one that the program is not told of. Under the lock of events. */
+static bool understand(struct lab_context *context, const struct ring_event *from, struct ibv_async_event *event)
+{
+	struct node *node = NULL;
+	enum event_object object = lab_event_object(from->type);
+
+	event->event_type = from->type;
+	pthread_mutex_lock(&context->table_lock);
+	if (object == EVENT_OF_CQ && (node = table_find(&context->queues, from->element))) {
+		CONTAINER(node, struct lab_cq, node)->async_taken++;
+		event->element.cq = &CONTAINER(node, struct lab_cq, node)->base;
+	} else if (object == EVENT_OF_QP && (node = table_find(&context->pairs, from->element))) {
+		CONTAINER(node, struct lab_qp, node)->async_taken++;
+		event->element.qp = &CONTAINER(node, struct lab_qp, node)->base;
+	} else if (object == EVENT_OF_SRQ && (node = table_find(&context->shared, from->element))) {
+		CONTAINER(node, struct lab_srq, node)->async_taken++;
+		event->element.srq = &CONTAINER(node, struct lab_srq, node)->base;
+	} else if (object == EVENT_OF_PORT) {
+		event->element.port_num = (int)from->element;
+	}
+	pthread_mutex_unlock(&context->table_lock);
+	return node || object == EVENT_OF_PORT;
+}
+
+/* Take the oldest event of the ring: 0, EAGAIN where there is none to tell of, EIO for a ring that is spoilt. */
+static int take(struct lab_context *context, struct ibv_async_event *event)
+{
+	struct ring_event copy;
+	uint64_t pending = ring_pending(&context->events);
+
+	if (pending > context->events.capacity)
+		return EIO;
+	if (!pending)
+		return EAGAIN;
+	copy = *(const struct ring_event *)ring_at(&context->events, context->events.place);
+	context->events.place++;
+	ring_release(&context->events);
+	if (!is_public(copy.type))
+		return EAGAIN;
+	return understand(context, &copy, event) ? 0 : EAGAIN;
+}
+
+static int tell_fatal(struct lab_context *context, struct ibv_async_event *event)
+{
+	int failed = ENODEV;
+
+	pthread_mutex_lock(&context->event_lock);
+	if (!context->told_fatal && !is_forked(context)) {
+		context->told_fatal = true;
+		/* The file descriptor is not to stay readable for ever: this was the last event. */
+		epoll_ctl(context->verbs.context.async_fd, EPOLL_CTL_DEL, context->connection.fd, NULL);
+		memset(event, 0, sizeof(*event));
+		event->event_type = IBV_EVENT_DEVICE_FATAL;
+		failed = 0;
+	}
+	pthread_mutex_unlock(&context->event_lock);
+	return failed;
+}
+
+/* Of a plane's change, tell programs of libibverbs only what it means for the one port that they see. */
+static bool concerns_port(struct lab_context *context, struct ibv_async_event *event)
+{
+	bool up = lab_any_port_up(context);
+	bool changed = up != context->port_up;
+
+	context->port_up = up;
+	event->event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+	event->element.port_num = 1;
+	return changed;
+}
+
+/* Return 0, or an errno. `planes`: ports are planes, as `mrc.h` counts them. */
+int lab_get_async_event(struct lab_context *context, struct ibv_async_event *event, bool planes)
+{
+	for (;;) {
+		int failed = lab_wait(context, context->verbs.context.async_fd, context->event_bell);
+
+		if (failed == ENODEV)
+			return tell_fatal(context, event);
+		if (failed)
+			return failed;
+		pthread_mutex_lock(&context->event_lock);
+		failed = take(context, event);
+		pthread_mutex_unlock(&context->event_lock);
+		if (!failed && !planes &&
+		    (event->event_type == IBV_EVENT_PORT_ACTIVE || event->event_type == IBV_EVENT_PORT_ERR) &&
+		    !concerns_port(context, event))
+			continue;
+		if (failed != EAGAIN)
+			return failed;
+	}
+}
+
+static void acknowledge(struct ibv_context *context, pthread_mutex_t *mutex, pthread_cond_t *condition, uint32_t *count)
+{
+	if (is_forked(lab_of(context)))
+		return;
+	pthread_mutex_lock(mutex);
+	++*count;
+	pthread_cond_broadcast(condition);
+	pthread_mutex_unlock(mutex);
+}
+
+void lab_ack_async_event(struct ibv_async_event *event)
+{
+	struct ibv_cq *cq = event->element.cq;
+	struct ibv_qp *qp = event->element.qp;
+	struct ibv_srq *srq = event->element.srq;
+
+	switch (lab_event_object(event->event_type)) {
+	case EVENT_OF_CQ:
+		acknowledge(cq->context, &cq->mutex, &cq->cond, &cq->async_events_completed);
+		break;
+	case EVENT_OF_QP:
+		acknowledge(qp->context, &qp->mutex, &qp->cond, &qp->events_completed);
+		break;
+	case EVENT_OF_SRQ:
+		acknowledge(srq->context, &srq->mutex, &srq->cond, &srq->events_completed);
+		break;
+	case EVENT_OF_PORT:
+		break;
+	}
 }

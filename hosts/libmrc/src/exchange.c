@@ -1,9 +1,9 @@
 #include "exchange.h"
 
-#include "maps.h"
-
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +13,22 @@
 
 /* Smaller pieces are not worth the copy, nor a mapping and a file descriptor of the agent. */
 #define LEAST_BYTES (64 << 10)
+
+/* A mapping; `device` and `inode` are 0 where no file is behind it. `anonymous`: private memory of no file, and not the
+ * first thread's stack. */
+struct mapping {
+	uint64_t start;
+	uint64_t end;
+	uint64_t offset;
+	uint64_t inode;
+	unsigned int major;
+	unsigned int minor;
+	bool readable;
+	bool writable;
+	bool executable;
+	bool shared;
+	bool anonymous;
+};
 
 struct exchanged {
 	struct exchanged *next;
@@ -35,6 +51,92 @@ struct copy {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct exchanged *all;
 static struct copy *copies;
+
+/* -- mappings of this process --------------------------------------------------------------------------------------- */
+
+/* Open the list of mappings, whose entries come in the order of addresses; NULL: there is no /proc. `fclose` ends it. */
+static FILE *maps_open(void)
+{
+	return fopen("/proc/self/maps", "re");
+}
+
+static bool maps_next(FILE *maps, struct mapping *mapping)
+{
+	char line[512];
+
+	while (fgets(line, sizeof(line), maps)) {
+		unsigned long long start, end, offset, inode;
+		char rights[5];
+		int name = 0;
+		char *newline = strchr(line, '\n');
+
+		/* A file's name may be longer than the line; its rest begins with no address. */
+		while (!newline) {
+			char rest[512];
+
+			if (!fgets(rest, sizeof(rest), maps))
+				break;
+			newline = strchr(rest, '\n');
+		}
+		if (sscanf(line, "%llx-%llx %4s %llx %x:%x %llu %n", &start, &end, rights, &offset, &mapping->major,
+			   &mapping->minor, &inode, &name) != 7)
+			continue;
+		*mapping = (struct mapping){
+			.start = start,
+			.end = end,
+			.offset = offset,
+			.inode = inode,
+			.major = mapping->major,
+			.minor = mapping->minor,
+			.readable = rights[0] == 'r',
+			.writable = rights[1] == 'w',
+			.executable = rights[2] == 'x',
+			.shared = rights[3] == 's',
+		};
+		mapping->anonymous = !inode && !mapping->shared && name > 0 &&
+				     (!line[name] || !strncmp(line + name, "[heap]", 6) || !strncmp(line + name, "[anon:", 6));
+		return true;
+	}
+	return false;
+}
+
+/* What must hold of each mapping of some memory. */
+typedef bool mapping_check(const struct mapping *mapping, const void *of);
+
+/* Return whether memory from `first` up to `end` is mapped without a gap, each mapping as it must be. */
+static bool is_mapped(FILE *maps, uint64_t first, uint64_t end, mapping_check *fits, const void *of)
+{
+	struct mapping mapping;
+
+	while (first < end && maps_next(maps, &mapping)) {
+		if (mapping.end <= first)
+			continue;
+		if (mapping.start > first || !fits(&mapping, of))
+			break;
+		first = mapping.end;
+	}
+	fclose(maps);
+	return first >= end;
+}
+
+static bool is_accessible(const struct mapping *mapping, const void *write)
+{
+	return mapping->readable && (!*(const bool *)write || mapping->writable);
+}
+
+/*
+ * Check that memory is mapped, and can be written to if it is to be. The agent's writes by /proc/PID/mem pass over
+ * the protection of pages, so that this is the only check, as pinning is on a NIC.
+ */
+int memory_check(uint64_t address, uint64_t length, bool write)
+{
+	FILE *maps = maps_open();
+
+	/* Without /proc the agent has no way to the memory either, and says so. */
+	return !maps || is_mapped(maps, address, address + length, is_accessible, &write) ? 0 : EFAULT;
+}
+
+/* -- exchanged pages ---------------------------------------------------------------------------------------------- */
 
 static bool is_single_threaded(void)
 {
@@ -88,52 +190,43 @@ static bool move_over(void *memory, uint64_t place, size_t bytes)
 	return mremap(memory, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)place) != MAP_FAILED;
 }
 
+static bool is_plain(const struct mapping *mapping, const void *of)
+{
+	(void)of;
+	return mapping->anonymous && mapping->readable && mapping->writable && !mapping->executable;
+}
+
 struct span exchange_offer(uint64_t address, uint64_t length)
 {
 	const struct span none = {0, 0};
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	struct span pages = {(address + page - 1) & -page, (address + length) & -page};
-	uint64_t reached = pages.first, frame = (uintptr_t)&page;
-	struct mapping mapping;
+	uint64_t frame = (uintptr_t)&page;
 	FILE *maps;
 
 	if (pages.end < pages.first + LEAST_BYTES || (frame >= pages.first && frame < pages.end) || is_switched_off() ||
 	    !is_single_threaded())
 		return none;
 	maps = maps_open();
-	if (!maps)
-		return none;
-	while (reached < pages.end && maps_next(maps, &mapping)) {
-		if (mapping.end <= reached)
-			continue;
-		if (mapping.start > reached || !mapping.anonymous || !mapping.readable || !mapping.writable ||
-		    mapping.executable)
-			break;
-		reached = mapping.end;
-	}
-	fclose(maps);
-	return reached >= pages.end ? pages : none;
+	return maps && is_mapped(maps, pages.first, pages.end, is_plain, NULL) ? pages : none;
+}
+
+/* Return whether a mapping of the file has its place: address and offset differ by where the pages begin. */
+static bool is_in_its_place(const struct mapping *mapping, const void *of)
+{
+	const struct exchanged *exchanged = of;
+
+	return is_of(mapping, exchanged) && mapping->start - mapping->offset == exchanged->pages.first;
 }
 
 /* Return whether a mapping of the file is wherever some memory meets the pages. */
 static bool is_in_place(const struct exchanged *exchanged, uint64_t address, uint64_t length)
 {
-	uint64_t reached = address > exchanged->pages.first ? address : exchanged->pages.first;
+	uint64_t first = address > exchanged->pages.first ? address : exchanged->pages.first;
 	uint64_t end = address + length < exchanged->pages.end ? address + length : exchanged->pages.end;
-	struct mapping mapping;
 	FILE *maps = maps_open();
 
-	while (maps && reached < end && maps_next(maps, &mapping)) {
-		if (mapping.end <= reached)
-			continue;
-		if (mapping.start > reached || !is_of(&mapping, exchanged) ||
-		    mapping.offset + (reached - mapping.start) != reached - exchanged->pages.first)
-			break;
-		reached = mapping.end;
-	}
-	if (maps)
-		fclose(maps);
-	return reached >= end;
+	return maps && is_mapped(maps, first, end, is_in_its_place, exchanged);
 }
 
 struct exchanged *exchange_find(const void *owner, uint64_t address, uint64_t length)

@@ -16,6 +16,9 @@ struct span {
 
 struct exchanged;
 
+/* Check that memory is mapped, and can be written to if it is to be: 0, or EFAULT. */
+int memory_check(uint64_t address, uint64_t length, bool write);
+
 /* Return the pages of some memory that may be exchanged; an empty span where there are none: too few, of a file or of
  * a stack, or in a process with several threads, one of which could write to a page while it is moved. */
 struct span exchange_offer(uint64_t address, uint64_t length);

@@ -8,14 +8,22 @@
 #ifndef LIBMRC_INTERNAL_H
 #define LIBMRC_INTERNAL_H
 
-#define LIBMRC_INTERNAL
 #include "connection.h"
 #include "exchange.h"
-#include "infiniband/verbs.h"
 #include "mrc.h"
 #include "ring.h"
 
+#include <infiniband/verbs.h>
 #include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Programs' calls go by these macros to inline functions; the functions are defined here. */
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -152,17 +160,9 @@ struct mrc_qp_hint {
 	uint32_t number;
 };
 
-extern struct ibv_context_ops lab_ops;
-
 static inline struct lab_context *lab_of(struct ibv_context *context)
 {
 	return CONTAINER(context, struct lab_context, verbs.context);
-}
-
-/* Return whether a context is ours: programs may hold those of other devices, too. */
-static inline bool is_lab(const struct ibv_context *context)
-{
-	return context && context->ops.poll_cq == lab_ops.poll_cq;
 }
 
 static inline bool is_forked(const struct lab_context *context)
@@ -170,22 +170,50 @@ static inline bool is_forked(const struct lab_context *context)
 	return atomic_load_explicit(&context->connection.state, memory_order_relaxed) == CONNECTION_FORKED;
 }
 
-/* context.c */
-int lab_ask(struct lab_context *context, struct writer *writer, struct answer *answer);
+static inline uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+/* Fail with an errno, as functions do that return -1 then; 0 is no failure. */
+static inline int fail(int number)
+{
+	if (!number)
+		return 0;
+	errno = number;
+	return -1;
+}
+
+/* Free what was to be made, and fail with an errno. */
+static inline void *give_up(void *object, int failed)
+{
+	free(object);
+	errno = failed;
+	return NULL;
+}
+
+static inline int lab_ask(struct lab_context *context, json_t *request, struct answer *answer)
+{
+	return connection_ask(&context->connection, request, -1, answer);
+}
+
+/* Headers and files point one way: what a file uses stands above it here. */
+
+/* objects.c */
+void add_node(struct lab_context *context, struct table *table, struct node *node, uint32_t number);
+struct node *table_find(const struct table *table, uint32_t number);
+/* Take an object out of its table; return how many events of it the program has taken. */
+uint32_t remove_node(struct lab_context *context, struct table *table, struct node *node, const uint32_t *async_taken);
+/* Wait until the program has acknowledged all events that it has taken; then destroy what it was told by. */
+void await_acknowledgements(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed, uint32_t taken);
 int lab_map(struct ring *ring, int fd, uint64_t capacity, size_t entry_bytes);
 void lab_unmap(struct ring *ring);
-void table_add(struct table *table, struct node *node, uint32_t number);
-void table_remove(struct table *table, const struct node *node);
-struct node *table_find(const struct table *table, uint32_t number);
-struct ibv_device **lab_device_list(int *count);
-void lab_free_device_list(struct ibv_device **list);
-bool is_lab_device(const struct ibv_device *device);
-struct ibv_context *lab_open_device(struct ibv_device *device);
-int lab_close_device(struct ibv_context *context);
 int lab_watch(int bell, const struct lab_context *context);
 /* Wait for a bell; 0, or an errno: EINTR, EAGAIN for a non-blocking `fd` with nothing to read, ENODEV. */
 int lab_wait(struct lab_context *context, int fd, int bell);
-bool lab_any_port_up(struct lab_context *context);
 
 /* device.c */
 int lab_query_device(struct ibv_context *context, struct ibv_device_attr *attr);
@@ -194,6 +222,12 @@ int lab_query_device_ex(struct ibv_context *context, const struct ibv_query_devi
 int lab_query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size);
 int lab_query_gid(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry);
 uint32_t lab_mtu_bytes(enum ibv_mtu mtu);
+bool lab_any_port_up(struct lab_context *context);
+/* What an event is of. */
+enum event_object { EVENT_OF_PORT, EVENT_OF_CQ, EVENT_OF_QP, EVENT_OF_SRQ };
+enum event_object lab_event_object(enum ibv_event_type type);
+int lab_get_async_event(struct lab_context *context, struct ibv_async_event *event, bool planes);
+void lab_ack_async_event(struct ibv_async_event *event);
 
 /* memory.c */
 struct ibv_pd *lab_alloc_pd(struct ibv_context *context);
@@ -201,6 +235,24 @@ int lab_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *lab_reg_mr(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned int access);
 int lab_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access);
 int lab_dereg_mr(struct ibv_mr *mr);
+
+/* post.c. Under the lock for posting: lab_add, lab_publish_receives. */
+int lab_add(struct lab_context *context, const struct ring_request *requests, uint32_t count);
+void lab_publish_receives(struct lab_context *context, uint32_t count);
+int lab_copy_receive(struct ring_request *request, uint32_t number, const struct ibv_recv_wr *wr, uint8_t opcode,
+		     uint32_t max_sge);
+int lab_arm(struct lab_context *context, const struct ring_request *request, const struct ring *completions, uint64_t seen);
+int lab_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int lab_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+void lab_set_batch_functions(struct ibv_qp_ex *qp);
+
+/* srq.c */
+struct ibv_srq *lab_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
+struct ibv_srq *lab_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+int lab_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
+int lab_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int lab_destroy_srq(struct ibv_srq *srq);
+int lab_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* completion.c */
 struct ibv_comp_channel *lab_create_channel(struct ibv_context *context);
@@ -223,28 +275,18 @@ int lab_modify_qp(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask, c
 		  int more_mask);
 int lab_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init, struct mrc_qp_attr *more);
 int lab_destroy_qp(struct ibv_qp *qp);
-struct ibv_srq *lab_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
-struct ibv_srq *lab_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
-int lab_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask);
-int lab_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
-int lab_destroy_srq(struct ibv_srq *srq);
 
-/* post.c */
-int lab_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-int lab_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-int lab_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-void lab_set_batch_functions(struct ibv_qp_ex *qp);
+/* context.c */
+extern struct ibv_context_ops lab_ops;
+struct ibv_device **lab_device_list(int *count);
+bool is_lab_device(const struct ibv_device *device);
+struct ibv_context *lab_open_device(struct ibv_device *device);
+int lab_close_device(struct ibv_context *context);
 
-/* submit.c. All but lab_submit and lab_arm are called under the lock for posting. */
-int lab_wait_for_room(struct lab_context *context, uint32_t count);
-int lab_add(struct lab_context *context, const struct ring_request *requests, uint32_t count);
-void lab_publish(struct lab_context *context);
-void lab_publish_receives(struct lab_context *context, uint32_t count);
-int lab_submit(struct lab_context *context, const struct ring_request *requests, uint32_t count);
-int lab_arm(struct lab_context *context, const struct ring_request *request, const struct ring *completions, uint64_t seen);
-
-/* events.c */
-int lab_get_async_event(struct lab_context *context, struct ibv_async_event *event, bool planes);
-void lab_ack_async_event(struct ibv_async_event *event);
+/* Return whether a context is ours: programs may hold those of other devices, too. */
+static inline bool is_lab(const struct ibv_context *context)
+{
+	return context && context->ops.poll_cq == lab_ops.poll_cq;
+}
 
 #endif

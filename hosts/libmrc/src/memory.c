@@ -1,6 +1,5 @@
 /* Protection domains, and memory regions: any memory of the program, which the agent reaches by /proc/PID/mem or has mapped (exchange.h). */
 #include "internal.h"
-#include "maps.h"
 
 #include <stdlib.h>
 
@@ -13,21 +12,16 @@ struct ibv_pd *lab_alloc_pd(struct ibv_context *base)
 {
 	struct lab_context *context = lab_of(base);
 	struct lab_pd *pd = calloc(1, sizeof(*pd));
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
 	if (!pd)
 		return NULL;
-	write_begin(&writer, "alloc_pd");
-	failed = lab_ask(context, &writer, &answer);
-	if (failed) {
-		free(pd);
-		errno = failed;
-		return NULL;
-	}
+	failed = lab_ask(context, REQUEST("alloc_pd", ""), &answer);
+	if (failed)
+		return give_up(pd, failed);
 	pd->base.context = base;
-	pd->base.handle = (uint32_t)json_number(answer.root, "pd", 0);
+	pd->base.handle = (uint32_t)number_in(answer.root, "pd", 0);
 	answer_free(&answer);
 	return &pd->base;
 }
@@ -35,40 +29,13 @@ struct ibv_pd *lab_alloc_pd(struct ibv_context *base)
 int lab_dealloc_pd(struct ibv_pd *base)
 {
 	struct lab_pd *pd = CONTAINER(base, struct lab_pd, base);
-	struct writer writer;
 	int failed = 0;
 
-	if (!pd->parent) {
-		write_begin(&writer, "dealloc_pd");
-		write_number(&writer, "pd", base->handle);
-		failed = lab_ask(lab_of(base->context), &writer, NULL);
-	}
+	if (!pd->parent)
+		failed = lab_ask(lab_of(base->context), REQUEST("dealloc_pd", "sI", "pd", INT(base->handle)), NULL);
 	if (!failed)
 		free(pd);
 	return failed;
-}
-
-/*
- * Check that memory is mapped, and can be written to if it is to be. The agent's writes by /proc/PID/mem pass over
- * the protection of pages, so that this is the only check, as pinning is on a NIC.
- */
-static int check_mapped(uint64_t address, uint64_t length, bool write)
-{
-	FILE *maps = maps_open();
-	uint64_t reached = address;
-	struct mapping mapping;
-
-	if (!maps)
-		return 0; /* without /proc the agent has no way to the memory either, and says so */
-	while (reached - address < length && maps_next(maps, &mapping)) {
-		if (mapping.end <= reached)
-			continue;
-		if (mapping.start > reached || !mapping.readable || (write && !mapping.writable))
-			break;
-		reached = mapping.end;
-	}
-	fclose(maps);
-	return reached - address >= length ? 0 : EFAULT;
 }
 
 static int check_access(struct lab_context *context, uint64_t address, uint64_t length, unsigned int access)
@@ -81,22 +48,19 @@ static int check_access(struct lab_context *context, uint64_t address, uint64_t 
 		return EOPNOTSUPP;
 	if (!length || address + length < address)
 		return EINVAL;
-	return check_mapped(address, length, access & AGENT_ACCESS & ~(unsigned int)IBV_ACCESS_REMOTE_READ);
+	return memory_check(address, length, access & AGENT_ACCESS & ~(unsigned int)IBV_ACCESS_REMOTE_READ);
 }
 
-static void write_region(struct writer *writer, const struct lab_mr *mr, const uint32_t *key)
+/* Return a request for a region. `key`: of which region it takes the place, if of one. `memory`, `pages`: of the pages
+ * that the agent has mapped or may map; NULL, or used up. */
+static json_t *region_request(const struct lab_mr *mr, const uint32_t *key, json_t *memory, json_t *pages)
 {
 	uint64_t address = (uintptr_t)mr->base.addr;
 
-	write_begin(writer, "reg_user_mr");
-	write_number(writer, "pd", mr->base.pd->handle);
-	write_number(writer, "address", address);
-	write_number(writer, "length", mr->base.length);
-	write_number(writer, "access", mr->access & AGENT_ACCESS);
-	if (mr->iova != address)
-		write_number(writer, "iova", mr->iova);
-	if (key)
-		write_number(writer, "key", *key);
+	return REQUEST("reg_user_mr", "sIsIsIsIso*so*so*so*", "pd", INT(mr->base.pd->handle), "address", INT(address),
+		       "length", INT(mr->base.length), "access", INT(mr->access & AGENT_ACCESS), "iova",
+		       mr->iova != address ? json_integer(INT(mr->iova)) : NULL, "key", key ? json_integer(*key) : NULL,
+		       "memory", memory, "pages", pages);
 }
 
 /* Register what `mr` describes, in the place of the region with a key if there is one. */
@@ -104,7 +68,6 @@ static int register_region(struct lab_context *context, struct lab_mr *mr, const
 {
 	uint64_t address = (uintptr_t)mr->base.addr;
 	struct span pages = {0, 0};
-	struct writer writer;
 	struct answer answer;
 	uint32_t number;
 	int failed;
@@ -112,22 +75,16 @@ static int register_region(struct lab_context *context, struct lab_mr *mr, const
 	mr->exchanged = exchange_find(context, address, mr->base.length);
 	if (!mr->exchanged)
 		pages = exchange_offer(address, mr->base.length);
-	write_region(&writer, mr, key);
-	if (mr->exchanged) {
-		write_number(&writer, "memory", exchange_number(mr->exchanged));
-	} else if (pages.end) {
-		write_open(&writer, "pages", '[');
-		write_number(&writer, NULL, pages.first);
-		write_number(&writer, NULL, pages.end);
-		write_close(&writer, ']');
-	}
-	failed = lab_ask(context, &writer, &answer);
+	failed = lab_ask(context,
+			 region_request(mr, key, mr->exchanged ? json_integer(exchange_number(mr->exchanged)) : NULL,
+					pages.end ? json_pack("[II]", INT(pages.first), INT(pages.end)) : NULL),
+			 &answer);
 	if (failed) {
 		exchange_leave(mr->exchanged);
 		return failed;
 	}
-	mr->base.lkey = mr->base.rkey = mr->base.handle = (uint32_t)json_number(answer.root, "key", 0);
-	number = (uint32_t)json_number(answer.root, "memory", 0);
+	mr->base.lkey = mr->base.rkey = mr->base.handle = (uint32_t)number_in(answer.root, "key", 0);
+	number = (uint32_t)number_in(answer.root, "memory", 0);
 	answer_free(&answer);
 	if (!answer.count)
 		return 0;
@@ -135,8 +92,7 @@ static int register_region(struct lab_context *context, struct lab_mr *mr, const
 	if (mr->exchanged)
 		return 0;
 	/* The agent must not use a file that has not taken their place. */
-	write_region(&writer, mr, &mr->base.lkey);
-	return lab_ask(context, &writer, NULL);
+	return lab_ask(context, region_request(mr, &mr->base.lkey, NULL, NULL), NULL);
 }
 
 struct ibv_mr *lab_reg_mr(struct ibv_pd *pd, void *memory, size_t length, uint64_t iova, unsigned int access)
@@ -145,10 +101,8 @@ struct ibv_mr *lab_reg_mr(struct ibv_pd *pd, void *memory, size_t length, uint64
 	int failed = check_access(context, (uintptr_t)memory, length, access);
 	struct lab_mr *mr = failed ? NULL : calloc(1, sizeof(*mr));
 
-	if (!mr) {
-		errno = failed ? failed : ENOMEM;
-		return NULL;
-	}
+	if (!mr)
+		return give_up(NULL, failed ? failed : ENOMEM);
 	mr->base.context = pd->context;
 	mr->base.pd = pd;
 	mr->base.addr = memory;
@@ -156,11 +110,8 @@ struct ibv_mr *lab_reg_mr(struct ibv_pd *pd, void *memory, size_t length, uint64
 	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	mr->access = access;
 	failed = register_region(context, mr, NULL);
-	if (failed) {
-		free(mr);
-		errno = failed;
-		return NULL;
-	}
+	if (failed)
+		return give_up(mr, failed);
 	return &mr->base;
 }
 
@@ -200,12 +151,8 @@ int lab_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *memory
 int lab_dereg_mr(struct ibv_mr *base)
 {
 	struct lab_mr *mr = CONTAINER(base, struct lab_mr, base);
-	struct writer writer;
-	int failed;
+	int failed = lab_ask(lab_of(base->context), REQUEST("dereg_mr", "sI", "key", INT(base->lkey)), NULL);
 
-	write_begin(&writer, "dereg_mr");
-	write_number(&writer, "key", base->lkey);
-	failed = lab_ask(lab_of(base->context), &writer, NULL);
 	if (!failed) {
 		exchange_leave(mr->exchanged);
 		free(mr);

@@ -7,18 +7,9 @@
 
 /* -- the device --------------------------------------------------------------------------------------------------- */
 
-static int fail(int number)
-{
-	if (!number)
-		return 0;
-	errno = number;
-	return -1;
-}
-
 EXPORT int mrc_query_device_ex(struct ibv_context *base, struct mrc_context *mcontext, struct mrc_device_attr *attr,
 			       int *supported)
 {
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
@@ -30,19 +21,18 @@ EXPORT int mrc_query_device_ex(struct ibv_context *base, struct mrc_context *mco
 	memset(attr, 0, sizeof(*attr));
 	if (!is_lab(base))
 		return 0;
-	write_begin(&writer, "query_device");
-	failed = lab_ask(lab_of(base), &writer, &answer);
+	failed = lab_ask(lab_of(base), REQUEST("query_device", ""), &answer);
 	if (failed)
 		return fail(failed);
 	*supported = lab_of(base)->mrc;
 	if (*supported) {
-		attr->mrc_protocol_version = (uint32_t)json_number(answer.root, "mrc_protocol_version", 0);
-		attr->wimm_attr.max_wimm = (uint16_t)json_number(answer.root, "max_wimm", 0);
-		attr->wimm_attr.max_wimm_dest = (uint16_t)json_number(answer.root, "max_wimm_dest", 0);
-		attr->mpr_attr.max_mpr = (uint8_t)json_number(answer.root, "max_mpr", 0);
-		attr->mpr_attr.mpr_resolution = (uint8_t)json_number(answer.root, "mpr_resolution", 0);
-		attr->qp_attr.max_qp_hint = (uint32_t)json_number(answer.root, "max_qp_hint", 0);
-		attr->cap = (uint32_t)json_number(answer.root, "cap", 0);
+		attr->mrc_protocol_version = (uint32_t)number_in(answer.root, "mrc_protocol_version", 0);
+		attr->wimm_attr.max_wimm = (uint16_t)number_in(answer.root, "max_wimm", 0);
+		attr->wimm_attr.max_wimm_dest = (uint16_t)number_in(answer.root, "max_wimm_dest", 0);
+		attr->mpr_attr.max_mpr = (uint8_t)number_in(answer.root, "max_mpr", 0);
+		attr->mpr_attr.mpr_resolution = (uint8_t)number_in(answer.root, "mpr_resolution", 0);
+		attr->qp_attr.max_qp_hint = (uint32_t)number_in(answer.root, "max_qp_hint", 0);
+		attr->cap = (uint32_t)number_in(answer.root, "cap", 0);
 	}
 	answer_free(&answer);
 	return 0;
@@ -70,17 +60,14 @@ EXPORT struct mrc_context *mrc_create_context(struct ibv_context *base, struct m
 {
 	struct mrc_context *context;
 
-	if (!base || !is_lab(base) || !lab_of(base)->mrc) {
-		errno = base ? EOPNOTSUPP : EINVAL;
-		return NULL;
-	}
+	if (!base || !is_lab(base) || !lab_of(base)->mrc)
+		return give_up(NULL, base ? EOPNOTSUPP : EINVAL);
 	if (attr && (attr->mrc_api_version_used > MRC_API_CURRENT_VERSION ||
 		     attr->mrc_vendor_api_version_used > MRC_VENDOR_API_CURRENT_VERSION)) {
 		say("mrc_create_context: the program uses version %#x of mrc.h (vendor: %#x); this library has %#x (%#x)",
 		    attr->mrc_api_version_used, attr->mrc_vendor_api_version_used, (unsigned int)MRC_API_CURRENT_VERSION,
 		    (unsigned int)MRC_VENDOR_API_CURRENT_VERSION);
-		errno = EOPNOTSUPP;
-		return NULL;
+		return give_up(NULL, EOPNOTSUPP);
 	}
 	context = calloc(1, sizeof(*context));
 	if (!context)
@@ -156,57 +143,43 @@ EXPORT void mrc_ack_cq_events(struct mrc_cq *cq, unsigned int count)
 #define HINTS (MRC_QP_HINT_NUM_QPS_PER_PEER | MRC_QP_HINT_NUM_SEND_PEERS | MRC_QP_HINT_NUM_REMOTE_RECV_PEERS)
 
 /* Vendors' configuration is accepted and means nothing: the lab is no vendor. */
-static int write_hints(struct writer *writer, const struct mrc_qp_hint_attr *attr, int mask)
+static json_t *hints_of(const struct mrc_qp_hint_attr *attr, int mask)
 {
-	write_open(writer, "attributes", '{');
-	if (mask & MRC_QP_HINT_NUM_QPS_PER_PEER)
-		write_signed(writer, "num_qps_per_peer", attr->num_qps_per_peer);
-	if (mask & MRC_QP_HINT_NUM_SEND_PEERS)
-		write_signed(writer, "num_send_peers", attr->num_send_peers);
-	if (mask & MRC_QP_HINT_NUM_REMOTE_RECV_PEERS)
-		write_signed(writer, "num_remote_recv_peers", attr->num_remote_recv_peers);
-	write_close(writer, '}');
-	return 0;
+	return json_pack(
+		"{so*so*so*}",
+		"num_qps_per_peer", mask & MRC_QP_HINT_NUM_QPS_PER_PEER ? json_integer(attr->num_qps_per_peer) : NULL,
+		"num_send_peers", mask & MRC_QP_HINT_NUM_SEND_PEERS ? json_integer(attr->num_send_peers) : NULL,
+		"num_remote_recv_peers",
+		mask & MRC_QP_HINT_NUM_REMOTE_RECV_PEERS ? json_integer(attr->num_remote_recv_peers) : NULL);
 }
 
 EXPORT struct mrc_qp_hint *mrc_create_qp_hint(struct mrc_context *context, struct mrc_qp_hint_init_attr *attr)
 {
 	struct mrc_qp_hint *hint;
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
-	if (!context || !attr) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (!context || !attr)
+		return give_up(NULL, EINVAL);
 	hint = calloc(1, sizeof(*hint));
 	if (!hint)
 		return NULL;
-	write_begin(&writer, "create_hint");
-	write_hints(&writer, &attr->attr, HINTS);
-	failed = lab_ask(context->lab, &writer, &answer);
-	if (failed) {
-		free(hint);
-		errno = failed;
-		return NULL;
-	}
+	failed = lab_ask(context->lab, REQUEST("create_hint", "so", "attributes", hints_of(&attr->attr, HINTS)), &answer);
+	if (failed)
+		return give_up(hint, failed);
 	hint->lab = context->lab;
-	hint->number = (uint32_t)json_number(answer.root, "hint", 0);
+	hint->number = (uint32_t)number_in(answer.root, "hint", 0);
 	answer_free(&answer);
 	return hint;
 }
 
 EXPORT int mrc_destroy_qp_hint(struct mrc_qp_hint *hint)
 {
-	struct writer writer;
 	int failed;
 
 	if (!hint)
 		return fail(EINVAL);
-	write_begin(&writer, "destroy_hint");
-	write_number(&writer, "hint", hint->number);
-	failed = lab_ask(hint->lab, &writer, NULL);
+	failed = lab_ask(hint->lab, REQUEST("destroy_hint", "sI", "hint", INT(hint->number)), NULL);
 	if (!failed)
 		free(hint);
 	return fail(failed);
@@ -214,37 +187,30 @@ EXPORT int mrc_destroy_qp_hint(struct mrc_qp_hint *hint)
 
 EXPORT int mrc_query_qp_hint(struct mrc_qp_hint *hint, struct mrc_qp_hint_attr *attr, int mask)
 {
-	const struct json *values;
-	struct writer writer;
+	const json_t *values;
 	struct answer answer;
 	int failed;
 
 	if (!hint || !attr || mask & ~(HINTS | MRC_QP_HINT_VENDOR_CFG))
 		return fail(EINVAL);
-	write_begin(&writer, "query_hint");
-	write_number(&writer, "hint", hint->number);
-	failed = lab_ask(hint->lab, &writer, &answer);
+	failed = lab_ask(hint->lab, REQUEST("query_hint", "sI", "hint", INT(hint->number)), &answer);
 	if (failed)
 		return fail(failed);
-	values = json_get(answer.root, "attributes");
+	values = json_object_get(answer.root, "attributes");
 	memset(attr, 0, sizeof(*attr));
-	attr->num_qps_per_peer = (int)json_number(values, "num_qps_per_peer", 0);
-	attr->num_send_peers = (int)json_number(values, "num_send_peers", 0);
-	attr->num_remote_recv_peers = (int)json_number(values, "num_remote_recv_peers", 0);
+	attr->num_qps_per_peer = (int)number_in(values, "num_qps_per_peer", 0);
+	attr->num_send_peers = (int)number_in(values, "num_send_peers", 0);
+	attr->num_remote_recv_peers = (int)number_in(values, "num_remote_recv_peers", 0);
 	answer_free(&answer);
 	return 0;
 }
 
 EXPORT int mrc_modify_qp_hint(struct mrc_qp_hint *hint, struct mrc_qp_hint_attr *attr, int mask)
 {
-	struct writer writer;
-
 	if (!hint || !attr || mask & ~(HINTS | MRC_QP_HINT_VENDOR_CFG))
 		return fail(EINVAL);
-	write_begin(&writer, "modify_hint");
-	write_number(&writer, "hint", hint->number);
-	write_hints(&writer, attr, mask);
-	return fail(lab_ask(hint->lab, &writer, NULL));
+	return fail(lab_ask(hint->lab, REQUEST("modify_hint", "sIso", "hint", INT(hint->number), "attributes",
+					       hints_of(attr, mask)), NULL));
 }
 
 /* -- queue pairs -------------------------------------------------------------------------------------------------- */
@@ -255,14 +221,10 @@ EXPORT struct mrc_qp *mrc_create_qp(struct mrc_context *context, struct mrc_qp_i
 	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC};
 	struct ibv_qp *qp;
 
-	if (!context || !attr || !attr->pd || attr->pd->context != &context->lab->verbs.context) {
-		errno = EINVAL;
-		return NULL;
-	}
-	if (attr->send_ops_flags & ~operations || attr->protocol_version > MRC_PROTOCOL_VERSION_1) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (!context || !attr || !attr->pd || attr->pd->context != &context->lab->verbs.context)
+		return give_up(NULL, EINVAL);
+	if (attr->send_ops_flags & ~operations || attr->protocol_version > MRC_PROTOCOL_VERSION_1)
+		return give_up(NULL, EOPNOTSUPP);
 	init.qp_context = attr->qp_context;
 	init.send_cq = (struct ibv_cq *)attr->send_cq;
 	init.recv_cq = (struct ibv_cq *)attr->recv_cq;

@@ -7,7 +7,6 @@
 #include "ctl.h"
 
 #include <arpa/inet.h>
-#include <time.h>
 
 #define MAX_DSCP 63
 #define PROBE_POLL_NS 1000000
@@ -18,52 +17,37 @@ _Static_assert(EVENT_BYTES_1_0_0 == 48, "an event has 48 bytes in version 1.0.0"
 
 /* -- the device --------------------------------------------------------------------------------------------------- */
 
-const char *const ctl_algorithms[] = {"uet-1.0-nscc", NULL};
-
-uint32_t ctl_mask_of(const struct json *names, const char *const *known)
-{
-	uint32_t mask = 0;
-
-	for (const struct json *each = names ? names->first : NULL; each; each = each->next)
-		for (unsigned int i = 0; known[i]; i++)
-			if (each->type == JSON_STRING && !strcmp(each->text, known[i]))
-				mask |= 1U << i;
-	return mask;
-}
-
 static int query_device(struct lab_context *lab, struct mrc_ctl_device_attr *attr)
 {
 	/* In the order of their bits; both formats of SRv6 have the same one. */
 	static const char *const formats[] = {"STEV32", "SRV6_USID128", "UDP16", NULL};
 	static const char *const modes[] = {"AUTO", "EXPLICIT", "GENERATED", NULL};
-	struct control_answer answer;
-	struct writer writer;
+	json_t *answer;
 	uint64_t most;
 	int failed;
 
-	control_begin(&writer, "device");
-	failed = control_ask(lab->device->path, &writer, &answer);
+	failed = control_ask(lab->device->path, COMMAND("device", ""), &answer);
 	if (failed)
 		return failed;
 	memset(attr, 0, sizeof(*attr));
-	attr->mrc_ctl_protocol_version = (uint32_t)json_number(answer.root, "mrc_ctl_protocol_version", 0);
-	most = json_number(answer.root, "max_profiles", 0);
+	attr->mrc_ctl_protocol_version = (uint32_t)number_in(answer, "mrc_ctl_protocol_version", 0);
+	most = number_in(answer, "max_profiles", 0);
 	attr->ev.ev_max_fmt_profiles = (uint32_t)most;
 	attr->ev.ev_max_profiles = (uint32_t)most;
-	attr->ev.ev_max_count_profile = (uint32_t)json_number(answer.root, "ev_max_count_profile", 0);
+	attr->ev.ev_max_count_profile = (uint32_t)number_in(answer, "ev_max_count_profile", 0);
 	attr->ev.ev_max_count = (uint32_t)most * attr->ev.ev_max_count_profile;
-	attr->ev.ev_free_count = (uint32_t)json_number(answer.root, "free_evs", 0);
+	attr->ev.ev_free_count = (uint32_t)number_in(answer, "free_evs", 0);
 	/* Every plane has equally many. */
-	attr->ev.ev_count_align = (uint32_t)json_count(json_get(answer.root, "ports"));
+	attr->ev.ev_count_align = (uint32_t)json_array_size(json_object_get(answer, "ports"));
 	attr->ev.ev_max_width = 32;
-	attr->ev.ev_fmt_mode_mask = ctl_mask_of(json_get(answer.root, "ev_formats"), formats);
-	attr->ev.ev_mode_mask = ctl_mask_of(json_get(answer.root, "ev_modes"), modes);
+	attr->ev.ev_fmt_mode_mask = ctl_mask_of(json_object_get(answer, "ev_formats"), formats);
+	attr->ev.ev_mode_mask = ctl_mask_of(json_object_get(answer, "ev_modes"), modes);
 	attr->cc.cc_max_profiles = (uint32_t)most;
 	attr->cc.algorithms = (const char **)ctl_algorithms;
-	attr->phy_port_mask = (uint32_t)json_number(answer.root, "phy_port_mask", 0);
+	attr->phy_port_mask = (uint32_t)number_in(answer, "phy_port_mask", 0);
 	attr->opt_attr = MRC_CTL_OPT_CAP_EV_PROFILE_MODIFY_ONLINE | MRC_CTL_OPT_CAP_EV_EVENT |
 			 MRC_CTL_OPT_CAP_EV_EVENT_PRECISE_DROP_CNT | MRC_CTL_OPT_CAP_EP_OP_EV_PROBE;
-	control_free(&answer);
+	json_decref(answer);
 	return 0;
 }
 
@@ -73,22 +57,22 @@ EXPORT int mrc_ctl_query_device_ex(struct ibv_context *base, struct mrc_context 
 	if (!base && mcontext)
 		base = &mcontext->lab->verbs.context;
 	if (!base || !attr || !supported)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	*supported = 0;
 	memset(attr, 0, sizeof(*attr));
 	if (!is_lab(base) || !lab_of(base)->mrc)
 		return 0;
 	*supported = 1;
-	return ctl_fail(query_device(lab_of(base), attr));
+	return fail(query_device(lab_of(base), attr));
 }
 
 EXPORT int mrc_ctl_query_device(struct ibv_context *base, struct mrc_ctl_device_attr *attr)
 {
 	if (!base || !attr)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	if (!is_lab(base) || !lab_of(base)->mrc)
-		return ctl_fail(EOPNOTSUPP);
-	return ctl_fail(query_device(lab_of(base), attr));
+		return fail(EOPNOTSUPP);
+	return fail(query_device(lab_of(base), attr));
 }
 
 EXPORT void mrc_ctl_query_version(uint32_t *current, uint32_t *last, uint32_t *vendor, uint32_t *last_vendor)
@@ -107,47 +91,40 @@ EXPORT void mrc_ctl_query_version(uint32_t *current, uint32_t *last, uint32_t *v
 
 EXPORT int mrc_ctl_query_port(struct mrc_context *context, uint8_t port, struct mrc_ctl_port_attr *attr, int mask)
 {
-	struct control_answer answer;
-	struct writer writer;
-	const struct json *row;
+	json_t *answer, *row;
 	int failed;
 
 	if (!context || !attr || !KNOWN(mask, MRC_CTL_PORT_ADMIN_STATE))
-		return ctl_fail(EINVAL);
-	control_begin(&writer, "device");
-	failed = control_ask(ctl_device_of(context), &writer, &answer);
+		return fail(EINVAL);
+	failed = control_ask(ctl_device_of(context), COMMAND("device", ""), &answer);
 	if (failed)
-		return ctl_fail(failed);
-	row = json_get(answer.root, "ports");
-	row = row && port ? row->first : NULL;
-	for (unsigned int i = 1; row && i < port; i++)
-		row = row->next;
+		return fail(failed);
+	row = port ? json_array_get(json_object_get(answer, "ports"), port - 1U) : NULL;
 	if (!row)
 		failed = ctl_wrong("mrc_ctl_query_port: the host has no such port");
 	else if (mask & MRC_CTL_PORT_ADMIN_STATE)
 		attr->port_admin_state =
-			json_bool(row, "enabled", true) ? MRC_CTL_PORT_ADMIN_ENABLED : MRC_CTL_PORT_ADMIN_DISABLED;
-	control_free(&answer);
-	return ctl_fail(failed);
+			bool_in(row, "enabled", true) ? MRC_CTL_PORT_ADMIN_ENABLED : MRC_CTL_PORT_ADMIN_DISABLED;
+	json_decref(answer);
+	return fail(failed);
 }
 
 EXPORT int mrc_ctl_modify_port(struct mrc_context *context, uint8_t port, struct mrc_ctl_port_attr *attr, int mask)
 {
 	struct mrc_ctl_port_attr before;
-	struct writer writer;
 
 	if (!context || !attr || !KNOWN(mask, MRC_CTL_PORT_ADMIN_STATE))
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	if (mask & MRC_CTL_PORT_ADMIN_STATE && (unsigned int)attr->port_admin_state > MRC_CTL_PORT_ADMIN_ENABLED)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	if (mrc_ctl_query_port(context, port, &before, mask))
 		return -1;
 	if (!mask)
 		return 0;
-	control_begin(&writer, "port");
-	write_number(&writer, "port", (uint64_t)port - 1);
-	write_bool(&writer, "up", attr->port_admin_state == MRC_CTL_PORT_ADMIN_ENABLED);
-	return ctl_fail(control_ask(ctl_device_of(context), &writer, NULL));
+	return fail(control_ask(ctl_device_of(context),
+				    COMMAND("port", "sIsb", "port", INT(port) - 1, "up",
+					    attr->port_admin_state == MRC_CTL_PORT_ADMIN_ENABLED),
+				    NULL));
 }
 
 /* -- events of EVs ------------------------------------------------------------------------------------------------ */
@@ -155,31 +132,23 @@ EXPORT int mrc_ctl_modify_port(struct mrc_context *context, uint8_t port, struct
 EXPORT struct mrc_cq *mrc_ctl_create_ev_event_cq(struct mrc_context *context, int cqe, void *user,
 						 struct mrc_comp_channel *channel, int vector)
 {
-	struct writer writer;
 	struct ibv_cq *cq;
 	int failed;
 
-	if (!context) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (!context)
+		return give_up(NULL, EINVAL);
 	failed = control_may(ctl_device_of(context));
-	if (failed) {
-		errno = failed;
-		return NULL;
-	}
+	if (failed)
+		return give_up(NULL, failed);
 	cq = lab_create_cq(&context->lab->verbs.context, cqe, user, (struct ibv_comp_channel *)channel, vector);
 	if (!cq)
 		return NULL;
 	CONTAINER(cq, struct lab_cq, base)->ev_event_bytes =
 		context->api_version >= MRC_CTL_API_VER(1, 0, 1) ? sizeof(struct mrc_ctl_ev_event) : EVENT_BYTES_1_0_0;
-	write_begin(&writer, "watch_evs");
-	write_number(&writer, "cq", cq->handle);
-	failed = lab_ask(context->lab, &writer, NULL);
+	failed = lab_ask(context->lab, REQUEST("watch_evs", "sI", "cq", INT(cq->handle)), NULL);
 	if (failed) {
 		lab_destroy_cq(cq);
-		errno = failed;
-		return NULL;
+		return give_up(NULL, failed);
 	}
 	return (struct mrc_cq *)cq;
 }
@@ -221,14 +190,6 @@ EXPORT int mrc_ctl_poll_ev_event(struct mrc_cq *ev_cq, int count, struct mrc_ctl
 
 /* -- operations towards endpoints --------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-}
-
 /* The probes of a batch towards one address. `members`: their indices in the caller's array. */
 struct batch {
 	uint64_t number;
@@ -240,28 +201,26 @@ static int send_batch(const struct mrc_context *context, struct batch *batch, co
 		      uint32_t timeout)
 {
 	char address[INET6_ADDRSTRLEN];
-	struct control_answer answer;
-	struct writer writer;
+	json_t *answer, *entry, *evs = json_array();
 	int failed = 0;
 
 	inet_ntop(AF_INET6, req[batch->members[0]].dgid.raw, address, sizeof(address));
-	control_begin(&writer, "ev_probe");
-	write_text(&writer, "address", address);
-	write_open(&writer, "evs", '[');
-	for (int i = 0; i < batch->count && !failed; i++)
-		failed = ctl_write_entry(&writer, NULL, &req[batch->members[i]].req_ev);
-	write_close(&writer, ']');
-	write_number(&writer, "timeout_ns", timeout ? timeout : 1);
-	write_number(&writer, "dscp", dscp);
+	for (int i = 0; i < batch->count && !failed; i++) {
+		failed = ctl_entry_of(&req[batch->members[i]].req_ev, &entry);
+		json_array_append_new(evs, entry);
+	}
 	if (failed) {
-		write_free(&writer);
+		json_decref(evs);
 		return failed;
 	}
-	failed = control_ask(ctl_device_of(context), &writer, &answer);
+	failed = control_ask(ctl_device_of(context),
+			     COMMAND("ev_probe", "sssosIsI", "address", address, "evs", evs, "timeout_ns",
+				     INT(timeout ? timeout : 1), "dscp", INT(dscp)),
+			     &answer);
 	if (failed)
 		return failed;
-	batch->number = json_number(answer.root, "batch", 0);
-	control_free(&answer);
+	batch->number = number_in(answer, "batch", 0);
+	json_decref(answer);
 	return 0;
 }
 
@@ -269,31 +228,26 @@ static int send_batch(const struct mrc_context *context, struct batch *batch, co
 static int take_batch(const struct mrc_context *context, const struct batch *batch, const struct mrc_ctl_ep_req *req,
 		      struct mrc_ctl_ep_rsp *rsp, int *num_rsp, bool *done)
 {
-	struct control_answer answer;
-	struct writer writer;
-	const struct json *rows;
+	json_t *answer, *each;
+	size_t at;
 	int failed;
 
-	control_begin(&writer, "ev_probe_result");
-	write_number(&writer, "batch", batch->number);
-	failed = control_ask(ctl_device_of(context), &writer, &answer);
+	failed = control_ask(ctl_device_of(context), COMMAND("ev_probe_result", "sI", "batch", INT(batch->number)), &answer);
 	if (failed)
 		return failed;
-	*done = !json_number(answer.root, "waiting", 0);
-	rows = json_get(answer.root, "results");
-	for (const struct json *each = *done && rows ? rows->first : NULL; each; each = each->next) {
-		const struct json *rtt = json_get(each, "rtt_ns");
-		uint64_t index = json_number(each, "request", 0);
+	*done = !number_in(answer, "waiting", 0);
+	json_array_foreach(*done ? json_object_get(answer, "results") : NULL, at, each) {
+		uint64_t index = number_in(each, "request", 0);
 
-		if (!rtt || rtt->type != JSON_NUMBER || index >= (uint64_t)batch->count)
+		if (!json_is_number(json_object_get(each, "rtt_ns")) || index >= (uint64_t)batch->count)
 			continue;
 		rsp[*num_rsp].req_id = req[batch->members[index]].req_id;
-		rsp[*num_rsp].port = (uint8_t)(json_number(each, "port", 0) + 1);
-		rsp[*num_rsp].rtt = (unsigned int)rtt->number;
+		rsp[*num_rsp].port = (uint8_t)(number_in(each, "port", 0) + 1);
+		rsp[*num_rsp].rtt = (unsigned int)number_in(each, "rtt_ns", 0);
 		rsp[*num_rsp].adj_svc_time = 0;
 		(*num_rsp)++;
 	}
-	control_free(&answer);
+	json_decref(answer);
 	return 0;
 }
 
@@ -347,25 +301,25 @@ EXPORT int mrc_ctl_ep_batch_send_wait(struct mrc_context *context, uint8_t dscp,
 	int *members, failed;
 
 	if (!context || num_req < 0 || !num_rsp || (num_req && (!req || !rsp)) || dscp > MAX_DSCP)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	*num_rsp = 0;
 	if (type == MRC_CTL_EP_OP_PORT_STATUS_UPDATE) {
 		say("%s: the endpoint tells its peers itself when a port changes", __func__);
-		return ctl_fail(ENOTSUP);
+		return fail(ENOTSUP);
 	}
 	if (type != MRC_CTL_EP_OP_EV_PROBE)
-		return ctl_fail(EINVAL);
+		return fail(EINVAL);
 	for (int i = 0; i < num_req; i++)
 		for (int j = 0; j < i; j++)
 			if (req[i].req_id == req[j].req_id)
-				return ctl_fail(ctl_wrong("the numbers of requests differ within a batch"));
+				return fail(ctl_wrong("the numbers of requests differ within a batch"));
 	failed = control_may(ctl_device_of(context));
 	if (failed || !num_req)
-		return ctl_fail(failed);
+		return fail(failed);
 	batches = calloc((size_t)num_req, sizeof(*batches));
 	members = calloc((size_t)num_req, sizeof(*members));
 	failed = batches && members ? probe(context, batches, members, req, num_req, dscp, timeout, rsp, num_rsp) : ENOMEM;
 	free(batches);
 	free(members);
-	return ctl_fail(failed);
+	return fail(failed);
 }

@@ -1,4 +1,4 @@
-/* Queue pairs and shared receive queues. */
+/* Queue pairs. */
 #include "internal.h"
 
 #include <arpa/inet.h>
@@ -22,15 +22,12 @@ static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, 
 {
 	struct lab_context *context = lab_of(pd->context);
 	struct lab_qp *qp;
-	struct writer writer;
 	struct answer answer;
 	int failed;
 
 	if (!attr->send_cq || !attr->recv_cq || attr->cap.max_inline_data > INLINE_BYTES ||
-	    attr->cap.max_send_sge > MAX_SGE || attr->cap.max_recv_sge > MAX_SGE) {
-		errno = EINVAL;
-		return NULL;
-	}
+	    attr->cap.max_send_sge > MAX_SGE || attr->cap.max_recv_sge > MAX_SGE)
+		return give_up(NULL, EINVAL);
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
@@ -39,25 +36,16 @@ static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, 
 		qp->cap.max_send_wr = 1;
 	if (attr->srq)
 		qp->cap.max_recv_wr = qp->cap.max_recv_sge = 0;
-	write_begin(&writer, "create_qp");
-	write_number(&writer, "pd", pd->handle);
-	write_number(&writer, "send_cq", attr->send_cq->handle);
-	write_number(&writer, "recv_cq", attr->recv_cq->handle);
-	write_number(&writer, "max_send_wr", qp->cap.max_send_wr);
-	write_number(&writer, "max_recv_wr", qp->cap.max_recv_wr);
-	write_number(&writer, "max_send_sge", qp->cap.max_send_sge);
-	write_number(&writer, "max_inline_data", qp->cap.max_inline_data);
-	write_bool(&writer, "sq_sig_all", attr->sq_sig_all);
-	write_number(&writer, "max_recv_sge", qp->cap.max_recv_sge);
-	write_text(&writer, "wire", mrc ? "mrc" : "roce");
-	if (attr->srq)
-		write_number(&writer, "srq", attr->srq->handle);
-	failed = lab_ask(context, &writer, &answer);
-	if (failed) {
-		free(qp);
-		errno = failed;
-		return NULL;
-	}
+	failed = lab_ask(context,
+			 REQUEST("create_qp", "sIsIsIsIsIsIsIsIsbssso*", "pd", INT(pd->handle),
+				 "send_cq", INT(attr->send_cq->handle), "recv_cq", INT(attr->recv_cq->handle),
+				 "max_send_wr", INT(qp->cap.max_send_wr), "max_recv_wr", INT(qp->cap.max_recv_wr),
+				 "max_send_sge", INT(qp->cap.max_send_sge), "max_recv_sge", INT(qp->cap.max_recv_sge),
+				 "max_inline_data", INT(qp->cap.max_inline_data), "sq_sig_all", attr->sq_sig_all != 0,
+				 "wire", mrc ? "mrc" : "roce", "srq", attr->srq ? json_integer(attr->srq->handle) : NULL),
+			 &answer);
+	if (failed)
+		return give_up(qp, failed);
 	attr->cap = qp->cap;
 	qp->mrc = mrc;
 	qp->sq_sig_all = attr->sq_sig_all;
@@ -67,16 +55,14 @@ static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, 
 	qp->base.send_cq = attr->send_cq;
 	qp->base.recv_cq = attr->recv_cq;
 	qp->base.srq = attr->srq;
-	qp->base.qp_num = qp->base.handle = (uint32_t)json_number(answer.root, "qp_num", 0);
+	qp->base.qp_num = qp->base.handle = (uint32_t)number_in(answer.root, "qp_num", 0);
 	qp->base.state = IBV_QPS_RESET;
 	qp->base.qp_type = IBV_QPT_RC;
 	answer_free(&answer);
 	pthread_mutex_init(&qp->base.mutex, NULL);
 	pthread_cond_init(&qp->base.cond, NULL);
 	pthread_mutex_init(&qp->batch_lock, NULL);
-	pthread_mutex_lock(&context->table_lock);
-	table_add(&context->pairs, &qp->node, qp->base.qp_num);
-	pthread_mutex_unlock(&context->table_lock);
+	add_node(context, &context->pairs, &qp->node, qp->base.qp_num);
 	return qp;
 }
 
@@ -84,10 +70,8 @@ struct ibv_qp *lab_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, b
 {
 	struct lab_qp *qp;
 
-	if (attr->qp_type != IBV_QPT_RC) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (attr->qp_type != IBV_QPT_RC)
+		return give_up(NULL, EOPNOTSUPP);
 	qp = make_qp(pd, attr, mrc || rc_runs_over_mrc());
 	return qp ? &qp->base : NULL;
 }
@@ -104,14 +88,10 @@ struct ibv_qp *lab_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 	struct lab_qp *qp;
 
 	if (attr->comp_mask & ~known || (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags) ||
-	    attr->qp_type != IBV_QPT_RC || (extended && attr->send_ops_flags & ~(mrc ? writes : all))) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context) {
-		errno = EINVAL;
-		return NULL;
-	}
+	    attr->qp_type != IBV_QPT_RC || (extended && attr->send_ops_flags & ~(mrc ? writes : all)))
+		return give_up(NULL, EOPNOTSUPP);
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
+		return give_up(NULL, EINVAL);
 	/* It begins with the members of the plain structure. */
 	qp = make_qp(attr->pd, (struct ibv_qp_init_attr *)attr, mrc);
 	if (!qp)
@@ -123,46 +103,16 @@ struct ibv_qp *lab_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 	return &qp->base;
 }
 
-/* Remove an object from its table; return how many events of it the program has taken. */
-static uint32_t remove_node(struct lab_context *context, struct table *table, struct node *node,
-			    const uint32_t *async_taken)
-{
-	uint32_t taken;
-
-	pthread_mutex_lock(&context->event_lock);
-	pthread_mutex_lock(&context->table_lock);
-	table_remove(table, node);
-	taken = *async_taken;
-	pthread_mutex_unlock(&context->table_lock);
-	pthread_mutex_unlock(&context->event_lock);
-	return taken;
-}
-
-/* Wait until the program has acknowledged all events that it has taken; then destroy what it was told by. */
-static void await_acknowledgements(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *completed,
-				   uint32_t taken)
-{
-	pthread_mutex_lock(mutex);
-	while (*completed != taken)
-		pthread_cond_wait(cond, mutex);
-	pthread_mutex_unlock(mutex);
-	pthread_mutex_destroy(mutex);
-	pthread_cond_destroy(cond);
-}
-
 int lab_destroy_qp(struct ibv_qp *base)
 {
 	struct lab_qp *qp = CONTAINER(base, struct lab_qp, base);
 	struct lab_context *context = lab_of(base->context);
-	struct writer writer;
 	uint32_t taken;
 	int failed;
 
 	if (is_forked(context))
 		return ENODEV;
-	write_begin(&writer, "destroy_qp");
-	write_number(&writer, "qp", base->qp_num);
-	failed = lab_ask(context, &writer, NULL);
+	failed = lab_ask(context, REQUEST("destroy_qp", "sI", "qp", INT(base->qp_num)), NULL);
 	if (failed && failed != ENODEV)
 		return failed;
 	taken = remove_node(context, &context->pairs, &qp->node, &qp->async_taken);
@@ -200,67 +150,62 @@ static void keep(struct lab_qp *qp, const struct ibv_qp_attr *attr, int mask)
 #undef KEEP
 }
 
-static void write_roce_attributes(struct writer *writer, const struct ibv_qp_attr *attr, int mask)
+/* Set a member of a request where its bit is in the mask. */
+static void set(json_t *to, int bit, const char *key, uint64_t value)
 {
-	if (mask & IBV_QP_ACCESS_FLAGS)
-		write_number(writer, "qp_access_flags", attr->qp_access_flags & 0xf);
-	if (mask & IBV_QP_TIMEOUT)
-		write_number(writer, "timeout", attr->timeout);
-	if (mask & IBV_QP_RETRY_CNT)
-		write_number(writer, "retry_cnt", attr->retry_cnt);
-	if (mask & IBV_QP_RNR_RETRY)
-		write_number(writer, "rnr_retry", attr->rnr_retry);
-	if (mask & IBV_QP_MIN_RNR_TIMER)
-		write_number(writer, "min_rnr_timer", attr->min_rnr_timer);
-	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-		write_number(writer, "max_rd_atomic", attr->max_rd_atomic);
-	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-		write_number(writer, "max_dest_rd_atomic", attr->max_dest_rd_atomic);
+	if (bit)
+		json_object_set_new(to, key, json_integer(INT(value)));
 }
 
-static void write_mrc_attributes(struct writer *writer, const struct mrc_qp_attr *more, int mask)
+static json_t *roce_attributes(const struct ibv_qp_attr *attr, int mask)
 {
-	if (mask & MRC_QP_MAX_WIMM)
-		write_number(writer, "max_wimm", more->wimm.max_wimm);
-	if (mask & MRC_QP_MAX_WIMM_DEST)
-		write_number(writer, "max_wimm_dest", more->wimm.max_wimm_dest);
-	if (mask & MRC_QP_MPR)
-		write_number(writer, "mpr", more->mpr.mpr);
-	if (mask & MRC_QP_MPR_DEST)
-		write_number(writer, "mpr_dest", more->mpr.mpr_dest);
-	if (mask & MRC_QP_TIMEOUT)
-		write_number(writer, "timeout", more->timeout);
-	if (mask & MRC_QP_RETRY_CNT) {
-		write_number(writer, "linear_cnt", more->retry.linear_cnt);
-		write_number(writer, "exp_cnt", more->retry.exp_cnt);
-	}
-	if (mask & MRC_QP_CAP)
-		write_bool(writer, "dynamic_mpr", more->cap & MRC_QP_CAP_DYNAMIC_MPR);
+	json_t *to = json_object();
+
+	set(to, mask & IBV_QP_SQ_PSN, "sq_psn", attr->sq_psn & PSN_MASK);
+	set(to, mask & IBV_QP_ACCESS_FLAGS, "qp_access_flags", attr->qp_access_flags & 0xf);
+	set(to, mask & IBV_QP_TIMEOUT, "timeout", attr->timeout);
+	set(to, mask & IBV_QP_RETRY_CNT, "retry_cnt", attr->retry_cnt);
+	set(to, mask & IBV_QP_RNR_RETRY, "rnr_retry", attr->rnr_retry);
+	set(to, mask & IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", attr->min_rnr_timer);
+	set(to, mask & IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", attr->max_rd_atomic);
+	set(to, mask & IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr->max_dest_rd_atomic);
+	return to;
+}
+
+static json_t *mrc_attributes(const struct ibv_qp_attr *attr, int mask, const struct mrc_qp_attr *more, int more_mask)
+{
+	json_t *to = json_object();
+
+	set(to, mask & IBV_QP_SQ_PSN, "sq_psn", attr->sq_psn & PSN_MASK);
+	if (!more_mask)
+		return to;
+	set(to, more_mask & MRC_QP_MAX_WIMM, "max_wimm", more->wimm.max_wimm);
+	set(to, more_mask & MRC_QP_MAX_WIMM_DEST, "max_wimm_dest", more->wimm.max_wimm_dest);
+	set(to, more_mask & MRC_QP_MPR, "mpr", more->mpr.mpr);
+	set(to, more_mask & MRC_QP_MPR_DEST, "mpr_dest", more->mpr.mpr_dest);
+	set(to, more_mask & MRC_QP_TIMEOUT, "timeout", more->timeout);
+	set(to, more_mask & MRC_QP_RETRY_CNT, "linear_cnt", more->retry.linear_cnt);
+	set(to, more_mask & MRC_QP_RETRY_CNT, "exp_cnt", more->retry.exp_cnt);
+	if (more_mask & MRC_QP_CAP)
+		json_object_set_new(to, "dynamic_mpr", json_boolean(more->cap & MRC_QP_CAP_DYNAMIC_MPR));
+	return to;
 }
 
 /* Profiles have numbers here and names in the agent: that of profile N is `c-N`, and 0 is the default. */
-static void write_profile(struct writer *writer, const char *key, uint64_t id)
+static json_t *profile_name(uint64_t id)
 {
-	char name[32];
-
-	if (id)
-		snprintf(name, sizeof(name), "c-%llu", (unsigned long long)id);
-	write_text(writer, key, id ? name : "default");
+	return id ? json_sprintf("c-%llu", (unsigned long long)id) : json_string("default");
 }
 
-static void write_remote(struct writer *writer, const struct lab_qp *qp, const struct ibv_qp_attr *attr)
+static json_t *remote_of(const struct lab_qp *qp, const struct ibv_qp_attr *attr)
 {
 	char address[INET6_ADDRSTRLEN];
 
 	inet_ntop(AF_INET6, attr->ah_attr.grh.dgid.raw, address, sizeof(address));
-	write_open(writer, "remote", '{');
-	write_text(writer, "gid", address);
-	write_number(writer, "qp_num", attr->dest_qp_num & PSN_MASK);
-	write_number(writer, "rq_psn", attr->rq_psn & PSN_MASK);
-	write_number(writer, "path_mtu", lab_mtu_bytes(attr->path_mtu));
-	write_bool(writer, "trim_nack", !(qp->mrc_cap & MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED));
-	write_bool(writer, "service_time", !(qp->mrc_cap & MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED));
-	write_close(writer, '}');
+	return json_pack("{sssIsIsIsbsb}", "gid", address, "qp_num", INT(attr->dest_qp_num & PSN_MASK),
+			 "rq_psn", INT(attr->rq_psn & PSN_MASK), "path_mtu", INT(lab_mtu_bytes(attr->path_mtu)),
+			 "trim_nack", !(qp->mrc_cap & MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED),
+			 "service_time", !(qp->mrc_cap & MRC_QP_CAP_SVC_TIME_DEST_UNSUPPORTED));
 }
 
 /* Return 0, or the errno with which a change is refused before the agent hears of it. */
@@ -293,8 +238,9 @@ int lab_modify_qp(struct ibv_qp *base, const struct ibv_qp_attr *attr, int mask,
 	struct lab_qp *qp = CONTAINER(base, struct lab_qp, base);
 	struct lab_context *context = lab_of(base->context);
 	bool move = mask & IBV_QP_STATE && !(attr->qp_state == base->state && attr->qp_state != IBV_QPS_ERR);
+	bool meets = move && attr->qp_state == IBV_QPS_RTR;
+	bool hinted = more_mask & MRC_QP_HINT && more->qp_hint;
 	enum ibv_qp_state state = base->state;
-	struct writer writer;
 	struct answer answer;
 	int failed = is_forked(context) ? ENODEV : check_change(qp, attr, mask);
 
@@ -302,34 +248,22 @@ int lab_modify_qp(struct ibv_qp *base, const struct ibv_qp_attr *attr, int mask,
 		return failed;
 	if (more_mask & MRC_QP_CAP)
 		qp->mrc_cap = more->cap;
-	write_begin(&writer, "modify_qp");
-	write_number(&writer, "qp", base->qp_num);
-	write_open(&writer, "attributes", '{');
-	if (mask & IBV_QP_SQ_PSN)
-		write_number(&writer, "sq_psn", attr->sq_psn & PSN_MASK);
-	if (qp->mrc)
-		write_mrc_attributes(&writer, more, more_mask);
-	else
-		write_roce_attributes(&writer, attr, mask);
-	write_close(&writer, '}');
-	if (more_mask & MRC_QP_EV_PROFILE_ID)
-		write_profile(&writer, "ev_profile", more->profile.ev_profile_id);
-	if (more_mask & MRC_QP_CC_PROFILE_ID)
-		write_profile(&writer, "cc_profile", more->profile.cc_profile_id);
-	if (more_mask & MRC_QP_HINT && more->qp_hint)
-		write_number(&writer, "hint", more->qp_hint->number);
-	if (move) {
-		write_number(&writer, "state", attr->qp_state);
-		if (attr->qp_state == IBV_QPS_RTR)
-			write_remote(&writer, qp, attr);
-	}
-	failed = lab_ask(context, &writer, &answer);
+	failed = lab_ask(
+		context,
+		REQUEST("modify_qp", "sIsoso*so*so*so*so*", "qp", INT(base->qp_num), "attributes",
+			qp->mrc ? mrc_attributes(attr, mask, more, more_mask) : roce_attributes(attr, mask),
+			"ev_profile", more_mask & MRC_QP_EV_PROFILE_ID ? profile_name(more->profile.ev_profile_id) : NULL,
+			"cc_profile", more_mask & MRC_QP_CC_PROFILE_ID ? profile_name(more->profile.cc_profile_id) : NULL,
+			"hint", hinted ? json_integer(more->qp_hint->number) : NULL,
+			"state", move ? json_integer(attr->qp_state) : NULL,
+			"remote", meets ? remote_of(qp, attr) : NULL),
+		&answer);
 	if (failed)
 		return failed;
-	state = (enum ibv_qp_state)json_number(answer.root, "state", state);
+	state = (enum ibv_qp_state)number_in(answer.root, "state", state);
 	answer_free(&answer);
 	keep(qp, attr, mask);
-	if (more_mask & MRC_QP_HINT && more->qp_hint)
+	if (hinted)
 		qp->hint = more->qp_hint;
 	if (state == IBV_QPS_RESET) {
 		/* As drivers of NICs do; also, what these completions say would be wrong for what is posted from now on. */
@@ -353,39 +287,35 @@ static uint64_t profile_id(const char *name)
 	return name && !strncmp(name, "c-", 2) ? strtoull(name + 2, NULL, 10) : 0;
 }
 
-static void read_mrc_attributes(const struct lab_qp *qp, const struct json *answer, struct mrc_qp_attr *more)
+static void read_mrc_attributes(const struct lab_qp *qp, const json_t *answer, struct mrc_qp_attr *more)
 {
-	const struct json *values = json_get(answer, "attributes");
+	const json_t *values = json_object_get(answer, "attributes");
 
 	memset(more, 0, sizeof(*more));
-	more->mpr.mpr = (uint8_t)json_number(values, "mpr", 0);
-	more->mpr.mpr_dest = (uint8_t)json_number(values, "mpr_dest", 0);
-	more->wimm.max_wimm = (uint16_t)json_number(values, "max_wimm", 0);
-	more->wimm.max_wimm_dest = (uint16_t)json_number(values, "max_wimm_dest", 0);
-	more->timeout = (uint8_t)json_number(values, "timeout", 0);
-	more->retry.linear_cnt = (uint8_t)json_number(values, "linear_cnt", 0);
-	more->retry.exp_cnt = (uint8_t)json_number(values, "exp_cnt", 0);
-	more->profile.ev_profile_id = profile_id(json_text(answer, "ev_profile", NULL));
-	more->profile.cc_profile_id = profile_id(json_text(answer, "cc_profile", NULL));
+	more->mpr.mpr = (uint8_t)number_in(values, "mpr", 0);
+	more->mpr.mpr_dest = (uint8_t)number_in(values, "mpr_dest", 0);
+	more->wimm.max_wimm = (uint16_t)number_in(values, "max_wimm", 0);
+	more->wimm.max_wimm_dest = (uint16_t)number_in(values, "max_wimm_dest", 0);
+	more->timeout = (uint8_t)number_in(values, "timeout", 0);
+	more->retry.linear_cnt = (uint8_t)number_in(values, "linear_cnt", 0);
+	more->retry.exp_cnt = (uint8_t)number_in(values, "exp_cnt", 0);
+	more->profile.ev_profile_id = profile_id(text_in(answer, "ev_profile", NULL));
+	more->profile.cc_profile_id = profile_id(text_in(answer, "cc_profile", NULL));
 	more->qp_hint = qp->hint;
 	more->cap = qp->mrc_cap & ~(uint32_t)MRC_QP_CAP_DYNAMIC_MPR;
-	if (json_bool(values, "dynamic_mpr", false))
+	if (bool_in(values, "dynamic_mpr", false))
 		more->cap |= MRC_QP_CAP_DYNAMIC_MPR;
 }
 
 int lab_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init, struct mrc_qp_attr *more)
 {
 	struct lab_qp *qp = CONTAINER(base, struct lab_qp, base);
-	struct writer writer;
 	struct answer answer;
-	int failed;
+	int failed = lab_ask(lab_of(base->context), REQUEST("query_qp", "sI", "qp", INT(base->qp_num)), &answer);
 
-	write_begin(&writer, "query_qp");
-	write_number(&writer, "qp", base->qp_num);
-	failed = lab_ask(lab_of(base->context), &writer, &answer);
 	if (failed)
 		return failed;
-	base->state = (enum ibv_qp_state)json_number(answer.root, "state", base->state);
+	base->state = (enum ibv_qp_state)number_in(answer.root, "state", base->state);
 	if (attr) {
 		*attr = qp->attr;
 		attr->qp_state = attr->cur_qp_state = base->state;
@@ -405,118 +335,5 @@ int lab_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attr, struct ibv_qp_in
 	if (more)
 		read_mrc_attributes(qp, answer.root, more);
 	answer_free(&answer);
-	return 0;
-}
-
-/* -- shared receive queues ---------------------------------------------------------------------------------------- */
-
-struct ibv_srq *lab_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
-	struct lab_context *context = lab_of(pd->context);
-	struct lab_srq *srq;
-	struct writer writer;
-	struct answer answer;
-	int failed;
-
-	if (!attr->attr.max_wr || attr->attr.max_sge > MAX_SGE) {
-		errno = EINVAL;
-		return NULL;
-	}
-	srq = calloc(1, sizeof(*srq));
-	if (!srq)
-		return NULL;
-	write_begin(&writer, "create_srq");
-	write_number(&writer, "pd", pd->handle);
-	write_number(&writer, "max_wr", attr->attr.max_wr);
-	write_number(&writer, "max_sge", attr->attr.max_sge);
-	failed = lab_ask(context, &writer, &answer);
-	if (failed) {
-		free(srq);
-		errno = failed;
-		return NULL;
-	}
-	srq->base.context = pd->context;
-	srq->base.srq_context = attr->srq_context;
-	srq->base.pd = pd;
-	srq->base.handle = (uint32_t)json_number(answer.root, "srq", 0);
-	srq->max_wr = attr->attr.max_wr;
-	srq->max_sge = attr->attr.max_sge;
-	answer_free(&answer);
-	pthread_mutex_init(&srq->base.mutex, NULL);
-	pthread_cond_init(&srq->base.cond, NULL);
-	pthread_mutex_lock(&context->table_lock);
-	table_add(&context->shared, &srq->node, srq->base.handle);
-	pthread_mutex_unlock(&context->table_lock);
-	return &srq->base;
-}
-
-struct ibv_srq *lab_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
-{
-	const uint32_t known = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-
-	if (attr->comp_mask & ~known ||
-	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type != IBV_SRQT_BASIC)) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context) {
-		errno = EINVAL;
-		return NULL;
-	}
-	return lab_create_srq(attr->pd, (struct ibv_srq_init_attr *)attr);
-}
-
-int lab_modify_srq(struct ibv_srq *base, struct ibv_srq_attr *attr, int mask)
-{
-	struct writer writer;
-
-	if (mask & IBV_SRQ_MAX_WR)
-		return EOPNOTSUPP;
-	if (!(mask & IBV_SRQ_LIMIT))
-		return 0;
-	write_begin(&writer, "modify_srq");
-	write_number(&writer, "srq", base->handle);
-	write_number(&writer, "limit", attr->srq_limit);
-	return lab_ask(lab_of(base->context), &writer, NULL);
-}
-
-int lab_query_srq(struct ibv_srq *base, struct ibv_srq_attr *attr)
-{
-	struct lab_srq *srq = CONTAINER(base, struct lab_srq, base);
-	struct writer writer;
-	struct answer answer;
-	int failed;
-
-	write_begin(&writer, "query_srq");
-	write_number(&writer, "srq", base->handle);
-	failed = lab_ask(lab_of(base->context), &writer, &answer);
-	if (failed)
-		return failed;
-	attr->max_wr = (uint32_t)json_number(answer.root, "max_wr", 0);
-	attr->max_sge = (uint32_t)json_number(answer.root, "max_sge", 0);
-	attr->srq_limit = (uint32_t)json_number(answer.root, "limit", 0);
-	atomic_store(&srq->waiting, (uint32_t)json_number(answer.root, "posted", 0));
-	answer_free(&answer);
-	return 0;
-}
-
-int lab_destroy_srq(struct ibv_srq *base)
-{
-	struct lab_srq *srq = CONTAINER(base, struct lab_srq, base);
-	struct lab_context *context = lab_of(base->context);
-	struct writer writer;
-	uint32_t taken;
-	int failed;
-
-	if (is_forked(context))
-		return ENODEV;
-	write_begin(&writer, "destroy_srq");
-	write_number(&writer, "srq", base->handle);
-	failed = lab_ask(context, &writer, NULL);
-	if (failed && failed != ENODEV)
-		return failed;
-	taken = remove_node(context, &context->shared, &srq->node, &srq->async_taken);
-	await_acknowledgements(&base->mutex, &base->cond, &base->events_completed, taken);
-	free(srq);
 	return 0;
 }

@@ -1,10 +1,126 @@
-/* Posting: work requests of programs, checked and written into the ring that the agent reads. */
+/* Posting: work requests of programs, checked and written into the ring that the agent reads, and when it is woken. */
 #include "internal.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
+#define ROOM_WAIT_NS 20000
+#define ROOM_TIMEOUT_S 30
+/* Entries that may wait in the ring without the agent's bell. It serves 256 of a program in one round, all of them before
+ * a packet that has just come. */
+#define QUIET_ENTRIES 64
+
+/* -- the ring of work requests ------------------------------------------------------------------------------------ */
+
+static void ring_doorbell(const struct lab_context *context)
+{
+	uint64_t one = 1;
+
+	/* A bell that is full rings already. */
+	if (write(context->doorbell, &one, sizeof(one)) != sizeof(one))
+		return;
+}
+
+/* Show the agent the new entries, under the lock for posting, and wake it. */
+static void publish(struct lab_context *context)
+{
+	ring_publish(&context->submissions);
+	context->quiet = 0;
+	ring_doorbell(context);
+}
+
+/* Show the agent receives, under the lock for posting. It takes what is in the ring before it delivers a packet, and looks
+ * there before it sleeps, so that it need not be woken for receives; they must not become too many for one round. */
+void lab_publish_receives(struct lab_context *context, uint32_t count)
+{
+	context->quiet += count;
+	if (context->quiet >= QUIET_ENTRIES)
+		publish(context);
+	else
+		ring_publish(&context->submissions);
+}
+
+/* Wait until `count` entries fit into the ring, under the lock for posting. */
+static int wait_for_room(struct lab_context *context, uint32_t count)
+{
+	const struct timespec pause = {.tv_nsec = ROOM_WAIT_NS};
+	uint64_t deadline;
+
+	if (count > context->submissions.capacity)
+		return ENOMEM;
+	if (ring_room(&context->submissions) >= count)
+		return 0;
+	deadline = now_ns() + (uint64_t)ROOM_TIMEOUT_S * 1000000000;
+	ring_doorbell(context);
+	while (ring_room(&context->submissions) < count) {
+		if (connection_lost(&context->connection))
+			return ENODEV;
+		if (now_ns() > deadline) {
+			say("host %s: the agent takes no work requests", context->host);
+			return EAGAIN;
+		}
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+/* Copy an entry into the ring; of its data only what there is. */
+static void place(struct ring *ring, const struct ring_request *request)
+{
+	size_t data = request->flags & IBV_SEND_INLINE ? request->inline_bytes
+						       : request->elements * sizeof(struct ring_element);
+
+	if (request->opcode == RING_RECV || request->opcode == RING_NOTIFY)
+		data = 0;
+	memcpy(ring_at(ring, ring->place), request, offsetof(struct ring_request, data) + data);
+	ring->place++;
+}
+
+/* Put entries into the ring, all or none, under the lock for posting; they must be published then. */
+int lab_add(struct lab_context *context, const struct ring_request *requests, uint32_t count)
+{
+	int failed = atomic_load_explicit(&context->connection.state, memory_order_relaxed) != CONNECTION_OPEN
+			     ? ENODEV
+			     : wait_for_room(context, count);
+
+	for (uint32_t i = 0; i < count && !failed; i++)
+		place(&context->submissions, &requests[i]);
+	return failed;
+}
+
+static int submit(struct lab_context *context, const struct ring_request *requests, uint32_t count)
+{
+	int failed;
+
+	pthread_mutex_lock(&context->post_lock);
+	failed = lab_add(context, requests, count);
+	if (!failed)
+		publish(context);
+	pthread_mutex_unlock(&context->post_lock);
+	return failed;
+}
+
+/* Ask for a notification of the completions after the first `seen` of a queue, with a request that says so. The agent
+ * looks at this ring before it sleeps, and at the ring of completions nothing is added while it sleeps. So it must be woken
+ * only if something was added meanwhile: then it may have looked at this ring before, and sleep already. Each end stores
+ * into one ring before it loads from the other one, with a fence between: one of them sees what the other one stored. */
+int lab_arm(struct lab_context *context, const struct ring_request *request, const struct ring *completions, uint64_t seen)
+{
+	int failed;
+
+	pthread_mutex_lock(&context->post_lock);
+	failed = lab_add(context, request, 1);
+	if (!failed) {
+		ring_publish(&context->submissions);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (ring_produced(completions) != seen || ++context->quiet >= QUIET_ENTRIES)
+			publish(context);
+	}
+	pthread_mutex_unlock(&context->post_lock);
+	return failed;
+}
 
 /* -- what may be posted ------------------------------------------------------------------------------------------- */
 
@@ -125,7 +241,7 @@ int lab_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_w
 		failed = check_send(qp, 0);
 		if (!failed && !ring_room(&context->submissions)) {
 			ring_publish(&context->submissions);
-			failed = lab_wait_for_room(context, 1);
+			failed = wait_for_room(context, 1);
 		}
 		if (!failed)
 			failed = copy_send(qp, ring_at(&context->submissions, context->submissions.place), wr);
@@ -136,13 +252,13 @@ int lab_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_w
 		context->submissions.place++;
 		qp->sent++;
 	}
-	lab_publish(context);
+	publish(context);
 	pthread_mutex_unlock(&context->post_lock);
 	return failed;
 }
 
 /* Copy a receive. MRC carries its data to the address that the writer names, so that a receive needs no memory. */
-static int copy_receive(struct ring_request *request, uint32_t number, const struct ibv_recv_wr *wr, uint8_t opcode,
+int lab_copy_receive(struct ring_request *request, uint32_t number, const struct ibv_recv_wr *wr, uint8_t opcode,
 			uint32_t max_sge)
 {
 	memset(request, 0, offsetof(struct ring_request, data));
@@ -179,10 +295,10 @@ int lab_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_w
 			failed = ENOMEM;
 		if (!failed && !ring_room(&context->submissions)) {
 			ring_publish(&context->submissions);
-			failed = lab_wait_for_room(context, 1);
+			failed = wait_for_room(context, 1);
 		}
 		if (!failed)
-			failed = copy_receive(ring_at(&context->submissions, context->submissions.place), base->qp_num,
+			failed = lab_copy_receive(ring_at(&context->submissions, context->submissions.place), base->qp_num,
 					      wr, qp->mrc ? RING_RECV : RING_RECV_INTO, qp->cap.max_recv_sge);
 		if (failed) {
 			*bad = wr;
@@ -194,55 +310,11 @@ int lab_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_w
 	}
 	/* Receives of a queue pair that has failed complete at once. */
 	if (base->state == IBV_QPS_ERR || atomic_load_explicit(&qp->failed, memory_order_relaxed))
-		lab_publish(context);
+		publish(context);
 	else
 		lab_publish_receives(context, posted);
 	pthread_mutex_unlock(&context->post_lock);
 	return failed;
-}
-
-/* Return whether one more receive fits into a shared queue. What a destroyed queue pair had taken was never counted, so
- * that the agent is asked before a program is refused. */
-static bool fits_shared(struct lab_srq *srq)
-{
-	struct ibv_srq_attr attr;
-
-	if (atomic_load_explicit(&srq->waiting, memory_order_relaxed) < srq->max_wr)
-		return true;
-	if (lab_query_srq(&srq->base, &attr))
-		return false;
-	return atomic_load_explicit(&srq->waiting, memory_order_relaxed) < srq->max_wr;
-}
-
-int lab_post_srq_recv(struct ibv_srq *base, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	struct lab_srq *srq = CONTAINER(base, struct lab_srq, base);
-	struct lab_context *context = lab_of(base->context);
-	int failed = 0;
-
-	for (; wr; wr = wr->next) {
-		struct ring_request request;
-
-		if (is_forked(context))
-			failed = ENODEV;
-		else if (!fits_shared(srq))
-			failed = ENOMEM;
-		else
-			failed = copy_receive(&request, base->handle, wr, RING_SRQ_RECV, srq->max_sge);
-		if (!failed) {
-			pthread_mutex_lock(&context->post_lock);
-			failed = lab_add(context, &request, 1);
-			if (!failed)
-				lab_publish_receives(context, 1);
-			pthread_mutex_unlock(&context->post_lock);
-		}
-		if (failed) {
-			*bad = wr;
-			return failed;
-		}
-		atomic_fetch_add_explicit(&srq->waiting, 1, memory_order_relaxed);
-	}
-	return 0;
 }
 
 /* -- batches: wr_start to wr_complete ----------------------------------------------------------------------------- */
@@ -292,7 +364,8 @@ static struct ring_request *add_request(struct ibv_qp_ex *ex, unsigned int opcod
 	return request;
 }
 
-static void add_remote(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, uint64_t address, uint32_t immediate)
+static void add(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, uint64_t address, uint32_t immediate,
+		uint64_t operand, uint64_t swap)
 {
 	struct ring_request *request = add_request(ex, opcode);
 
@@ -301,94 +374,49 @@ static void add_remote(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, 
 	request->remote = address;
 	request->key = key;
 	request->immediate = immediate;
-}
-
-static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t key, uint64_t address)
-{
-	add_remote(ex, IBV_WR_RDMA_WRITE, key, address, 0);
-}
-
-static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t key, uint64_t address, __be32 immediate)
-{
-	add_remote(ex, IBV_WR_RDMA_WRITE_WITH_IMM, key, address, ntohl(immediate));
-}
-
-static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t key, uint64_t address)
-{
-	add_remote(ex, IBV_WR_RDMA_READ, key, address, 0);
-}
-
-static void wr_send(struct ibv_qp_ex *ex)
-{
-	add_remote(ex, IBV_WR_SEND, 0, 0, 0);
-}
-
-static void wr_send_imm(struct ibv_qp_ex *ex, __be32 immediate)
-{
-	add_remote(ex, IBV_WR_SEND_WITH_IMM, 0, 0, ntohl(immediate));
-}
-
-static void add_atomic(struct ibv_qp_ex *ex, unsigned int opcode, uint32_t key, uint64_t address, uint64_t operand,
-		       uint64_t swap)
-{
-	struct ring_request *request = add_request(ex, opcode);
-
-	if (!request)
-		return;
-	request->remote = address;
-	request->key = key;
 	request->operand = operand;
 	request->swap = swap;
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t compare, uint64_t swap)
-{
-	add_atomic(ex, IBV_WR_ATOMIC_CMP_AND_SWP, key, address, compare, swap);
-}
+/* A request of a batch: its function's name and parameters, and what `add` is given. */
+#define REQUEST_OF(name, parameters, ...)                                                                             \
+	static void name parameters                                                                                   \
+	{                                                                                                             \
+		add(ex, __VA_ARGS__);                                                                                 \
+	}
+REQUEST_OF(wr_rdma_write, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address), IBV_WR_RDMA_WRITE, key, address, 0, 0, 0)
+REQUEST_OF(wr_rdma_write_imm, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address, __be32 immediate),
+	   IBV_WR_RDMA_WRITE_WITH_IMM, key, address, ntohl(immediate), 0, 0)
+REQUEST_OF(wr_rdma_read, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address), IBV_WR_RDMA_READ, key, address, 0, 0, 0)
+REQUEST_OF(wr_send, (struct ibv_qp_ex *ex), IBV_WR_SEND, 0, 0, 0, 0, 0)
+REQUEST_OF(wr_send_imm, (struct ibv_qp_ex *ex, __be32 immediate), IBV_WR_SEND_WITH_IMM, 0, 0, ntohl(immediate), 0, 0)
+REQUEST_OF(wr_atomic_cmp_swp, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t compare, uint64_t swap),
+	   IBV_WR_ATOMIC_CMP_AND_SWP, key, address, 0, compare, swap)
+REQUEST_OF(wr_atomic_fetch_add, (struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t operand),
+	   IBV_WR_ATOMIC_FETCH_AND_ADD, key, address, 0, operand, 0)
 
-static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t key, uint64_t address, uint64_t add)
-{
-	add_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, key, address, add, 0);
-}
-
-static void refuse(struct ibv_qp_ex *ex, unsigned int opcode)
-{
-	add_request(ex, opcode);
-}
-
-static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t key, const struct ibv_mw_bind_info *info)
-{
-	(void)mw, (void)key, (void)info;
-	refuse(ex, IBV_WR_BIND_MW);
-}
-
-static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t key)
-{
-	(void)key;
-	refuse(ex, IBV_WR_LOCAL_INV);
-}
-
-static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t key)
-{
-	(void)key;
-	refuse(ex, IBV_WR_SEND_WITH_INV);
-}
-
-static void wr_send_tso(struct ibv_qp_ex *ex, void *header, uint16_t length, uint16_t mss)
-{
-	(void)header, (void)length, (void)mss;
-	refuse(ex, IBV_WR_TSO);
-}
+/* Those that no device of the lab has: `add` refuses them by their opcode. */
+#define REFUSED(name, opcode, ...)                                                                                    \
+	static void name(struct ibv_qp_ex *ex, __VA_ARGS__)                                                           \
+	{                                                                                                             \
+		add(ex, opcode, 0, 0, 0, 0, 0);                                                                       \
+	}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+REFUSED(wr_bind_mw, IBV_WR_BIND_MW, struct ibv_mw *mw, uint32_t key, const struct ibv_mw_bind_info *info)
+REFUSED(wr_local_inv, IBV_WR_LOCAL_INV, uint32_t key)
+REFUSED(wr_send_inv, IBV_WR_SEND_WITH_INV, uint32_t key)
+REFUSED(wr_send_tso, IBV_WR_TSO, void *header, uint16_t length, uint16_t mss)
 
 static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t number, uint32_t key)
 {
-	(void)ex, (void)ah, (void)number, (void)key; /* RC has its peer */
+	/* RC has its peer. */
 }
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t number)
 {
-	(void)ex, (void)number;
 }
+#pragma GCC diagnostic pop
 
 /* Return the request whose data is set now, and record a failure of setting it. */
 static struct ring_request *latest(struct lab_qp *qp)
@@ -448,7 +476,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 			qp->sent += qp->batch_count;
 		pthread_mutex_unlock(&context->post_lock);
 		if (!failed) {
-			failed = lab_submit(context, qp->batch, qp->batch_count);
+			failed = submit(context, qp->batch, qp->batch_count);
 			if (failed) {
 				pthread_mutex_lock(&context->post_lock);
 				qp->sent -= qp->batch_count;

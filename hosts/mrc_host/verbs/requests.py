@@ -115,7 +115,7 @@ class DeallocPd(Request[Done], verb="dealloc_pd"):
 
 @dataclass(frozen=True)
 class RegionKey:
-    """The key of a memory region (L_Key and R_Key) and its address; `memory`: the number of its exchanged memory."""
+    """The key of a memory region (L_Key and R_Key) and where it is; `memory`: the number of its exchanged memory."""
 
     key: int
     addr: int
@@ -147,7 +147,8 @@ class RegUserMr(Request[RegionKey], verb="reg_user_mr"):
     address: Number
     length: Annotated[int, Range(1, 1 << 44)]
     access: Access
-    iova: Number | None = None
+    #: As a signed number, too: C programs' JSON has none beyond 2^63 - 1.
+    iova: Annotated[int, Range(-(1 << 63), layout.WORD)] | None = None
     key: Annotated[int, Range(0, 0xFFFFFFFF)] | None = None
     pages: tuple[Number, Number] | None = None
     memory: Number | None = None

@@ -63,15 +63,23 @@ static void addresses(void)
 	struct end a = open_end(paths[0]), b = open_end(paths[1]);
 	unsigned char other[64] = {0};
 	struct ibv_mr *mr = ibv_reg_mr_iova(b.pd, b.memory, 4096, 0x1000, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	const uint64_t high = UINT64_MAX - 0xffff;
+	struct ibv_mr *top = ibv_reg_mr_iova(b.pd, b.memory, 4096, high, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_sge element = {(uintptr_t)a.memory, 16, a.mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &element, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
 				 .send_flags = IBV_SEND_SIGNALED}, *bad;
 	struct ibv_wc wc;
 	uint32_t old;
 
-	CHECK(mr);
+	CHECK(mr && top);
 	join(&a, &b);
 	fill(a.memory, 16, 5);
+	wr.wr.rdma.remote_addr = high + 0x40;
+	wr.wr.rdma.rkey = top->rkey;
+	CHECK(!mrc_post_send(a.qp, &wr, &bad));
+	poll_for(a.cq, 1, &wc);
+	CHECK(wc.status == IBV_WC_SUCCESS && !memcmp(b.memory + 0x40, a.memory, 16));
+	CHECK(!ibv_dereg_mr(top));
 	wr.wr.rdma.remote_addr = 0x1020;
 	wr.wr.rdma.rkey = mr->rkey;
 	CHECK(!mrc_post_send(a.qp, &wr, &bad));

@@ -52,7 +52,7 @@ class Outcome:
 def compiled(folder: pathlib.Path) -> pathlib.Path:
     """Compile the programs, with the library's own headers."""
     made, libraries = folder / "programs", build.library()
-    words = ["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}", f"-I{build.ABI}"]
+    words = ["cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{build.INCLUDE}"]
     words += [str(SOURCE), "-o", str(made), f"-L{libraries}", "-lmrc", f"-Wl,-rpath,{libraries}"]
     subprocess.run(words, check=True)
     return made

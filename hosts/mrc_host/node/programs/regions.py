@@ -14,7 +14,7 @@ from mrc_host.node.programs.wires import Wires
 from mrc_host.node.quota import Limits, RefusedError, wanted
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
-from mrc_host.verbs import requests
+from mrc_host.verbs import layout, requests
 from mrc_topo.base.rpc import Done, Verbs
 
 P = TypeVar("P", bound=Pair)
@@ -152,7 +152,7 @@ class ProgramMemory(Generic[P]):
         else:
             self._region(request.key)
         exchanged, files = self._exchange(request)
-        va = request.address if request.iova is None else request.iova
+        va = request.address if request.iova is None else request.iova & layout.WORD
         try:
             made: MemoryRegion = self.of.register_process(
                 process, request.address, request.length, va, domain, int(request.access), request.key
@@ -166,7 +166,9 @@ class ProgramMemory(Generic[P]):
             exchanged.map(made)
         self.regions[made.rkey] = Region(made, None, domain, request.access, exchanged)
         self.domains[domain] += 1
-        return requests.RegionKey(made.rkey, made.va, exchanged.number if exchanged is not None else None), files
+        return requests.RegionKey(
+            made.rkey, request.address, exchanged.number if exchanged is not None else None
+        ), files
 
     def _exchange(self, request: requests.RegUserMr) -> tuple[ExchangedMemory | None, list[int]]:
         """Return the memory that takes the place of pages of the program, and its file where the program must map it.

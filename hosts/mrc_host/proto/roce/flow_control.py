@@ -44,7 +44,7 @@ class FlowControl(Timed):
     def on_frame(self, frame: bytes, now: int) -> None:
         """Handle a MAC control frame without Ethernet header.
 
-        Updates of credits (`p4lite/switch/core/fabric/credits.c` has their form) are obeyed where the configuration
+        Updates of credits (`p4lite/switch/core/fabric/flow.c` has their form) are obeyed where the configuration
         says so.
         """
         if frame[:2] == b"\x01\xc0":

@@ -19,24 +19,17 @@ from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.native.build import FABRIC_DIR, build
 from p4lite.switch.native.description import Description, read_description
 
+#: From the top down: each uses those behind it. `describe.c`, `offload.c`, `tunnel.c` and `xdp.c` stand alone.
 SOURCES = (
     "api.c",
-    "api_port.c",
-    "clock.c",
-    "credits.c",
-    "describe.c",
+    "run.c",
     "device.c",
-    "device_xdp.c",
-    "events.c",
-    "forwarding.c",
+    "switch.c",
+    "flow.c",
     "link.c",
-    "missing.c",
-    "observe.c",
+    "base.c",
+    "describe.c",
     "offload.c",
-    "outside.c",
-    "pfc.c",
-    "pool.c",
-    "traffic_manager.c",
     "tunnel.c",
     "xdp.c",
 )

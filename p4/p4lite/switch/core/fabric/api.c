@@ -1,11 +1,9 @@
 /* The control functions of fabric.h: each takes the lock, so it falls between two batches of packets. */
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "run.h"
 
 struct fabric *pf_create(const struct pf_config *config)
 {
@@ -28,15 +26,15 @@ struct fabric *pf_create(const struct pf_config *config)
     f->round_ns = config->round_ns;
     f->realtime = config->realtime;
     f->pool_limit = config->memory_limit_bytes;
+    f->receive = target_receive;
+    f->leave = device_send;
     f->switches_tail = &f->switches;
     f->lookahead_ns = f->sending_at = PF_NO_TIME;
     f->epoll_fd = f->wake_fd = f->netlink_fd = -1;
     f->notify_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (f->real) {
-        struct timespec ts;
         f->origin = clock_read(f);
-        clock_gettime(CLOCK_REALTIME, &ts);
-        f->epoch_ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+        f->epoch_ns = clock_ns(CLOCK_REALTIME);
     }
     if (f->notify_fd < 0 || (f->real && device_loop_fds(f) != PF_OK)) {
         pf_destroy(f);
@@ -58,15 +56,20 @@ static void groups_clear(struct sw *s)
     s->groups_size = s->sessions_size = 0;
 }
 
-static void port_free(struct fabric *f, struct port *q)
+static void sources_free(struct fabric *f, struct port *q)
 {
-    pcap_close(q);
-    free(q->pfc);
     while (q->sources) {
         struct source *next = q->sources->next;
         source_free(f, q->sources);
         q->sources = next;
     }
+}
+
+static void port_free(struct fabric *f, struct port *q)
+{
+    pcap_close(q);
+    free(q->pfc);
+    sources_free(f, q);
     free(q);
 }
 
@@ -74,17 +77,15 @@ void pf_destroy(struct fabric *f)
 {
     pf_stop(f);
     for (struct sw *s = f->switches; s; s = s->next) /* packets may refer to any port */
-        for (uint32_t i = 0; i < s->ports_size; i++)
-            if (s->ports[i]) {
-                device_close(f, s->ports[i]);
-                credits_free(f, s->ports[i]);
-            }
+        EACH_PORT(s, q) {
+            device_close(f, q);
+            credits_free(f, q);
+        }
     while (f->switches) {
         struct sw *s = f->switches;
         f->switches = s->next;
-        for (uint32_t i = 0; i < s->ports_size; i++)
-            if (s->ports[i])
-                port_free(f, s->ports[i]);
+        EACH_PORT(s, q)
+            port_free(f, q);
         free(s->ports);
         groups_clear(s);
         phv_pool_clear(s);
@@ -111,81 +112,18 @@ void pf_destroy(struct fabric *f)
     free(f);
 }
 
-void pf_lock(struct fabric *f)
-{
-    p4_lock_control(&f->lock);
-}
-
-void pf_unlock(struct fabric *f)
-{
-    p4_unlock(&f->lock);
-}
-
-struct p4_lock *pf_lock_address(struct fabric *f)
-{
-    return &f->lock;
-}
-
 uint64_t pf_now(struct fabric *f)
 {
     if (f->real)
         return clock_read(f);
-    pf_lock(f);
-    uint64_t now = f->now;
-    pf_unlock(f);
-    return now;
+    LOCKED(f);
+    return f->now;
 }
 
 uint64_t pf_events(struct fabric *f)
 {
-    pf_lock(f);
-    uint64_t events = f->events;
-    pf_unlock(f);
-    return events;
-}
-
-/* Grows a zero-filled array so that `index` is in it. */
-static bool reserve(void **array, uint32_t *size, uint64_t index, size_t element)
-{
-    if (index < *size)
-        return true;
-    uint64_t wanted = *size ? *size : 16;
-    while (wanted <= index)
-        wanted *= 2;
-    uint8_t *grown = realloc(*array, wanted * element);
-    if (!grown)
-        return false;
-    memset(grown + *size * element, 0, (wanted - *size) * element);
-    *array = grown;
-    *size = (uint32_t)wanted;
-    return true;
-}
-
-/* The port with this number, made on the spot: programs may send to ports that were not added. */
-struct port *switch_port(struct sw *s, uint32_t number)
-{
-    if (number < s->ports_size && s->ports[number])
-        return s->ports[number];
-    struct port *q = number <= MAX_PORT ? calloc(1, sizeof *q) : NULL;
-    if (!q || !reserve((void **)&s->ports, &s->ports_size, number, sizeof *s->ports)) {
-        free(q);
-        return NULL;
-    }
-    q->sw = s;
-    q->number = number;
-    q->peer_kind = PEER_NONE;
-    q->implicit = true;
-    q->timer.pos = NO_POS;
-    q->timer.kind = TIMER_PORT;
-    q->storm.pos = NO_POS;
-    q->storm.kind = TIMER_STORM;
-    linkdir_init(s->fabric, &q->out, q, NULL);
-    linkdir_init(s->fabric, &q->host_in, q, q);
-    q->in = &q->host_in;
-    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++)
-        q->queues[i].limit_packets = 64;
-    s->ports[number] = q;
-    return q;
+    LOCKED(f);
+    return f->events;
 }
 
 struct sw *pf_switch_add(struct fabric *f, const struct pf_switch_config *config)
@@ -197,7 +135,7 @@ struct sw *pf_switch_add(struct fabric *f, const struct pf_switch_config *config
         return NULL;
     s->fabric = f;
     s->config = *config;
-    pf_lock(f);
+    LOCKED(f);
     *f->switches_tail = s;
     f->switches_tail = &s->next;
     if (config->cpu_port >= 0) {
@@ -205,83 +143,70 @@ struct sw *pf_switch_add(struct fabric *f, const struct pf_switch_config *config
         if (s->cpu)
             s->cpu->peer_kind = PEER_CPU;
     }
-    pf_unlock(f);
     return s;
 }
 
 static void flush_all(struct sw *s)
 {
-    for (uint32_t i = 0; i < s->ports_size; i++)
-        if (s->ports[i])
-            port_flush(s->fabric, s->ports[i]);
+    EACH_PORT(s, q)
+        port_flush(s->fabric, q);
 }
 
 int pf_switch_load(struct sw *s, struct p4_instance *instance)
 {
     if (instance && instance->program->abi != P4LITE_ABI)
         return PF_E_RANGE;
-    pf_lock(s->fabric);
+    LOCKED(s->fabric);
     flush_all(s);
     phv_pool_clear(s);
     s->instance = instance;
     s->program = instance ? instance->program : NULL;
     groups_clear(s);
     pf_switch_tick(s);
-    pf_unlock(s->fabric);
     return PF_OK;
 }
 
 int pf_switch_remove(struct sw *s)
 {
-    pf_lock(s->fabric);
+    LOCKED(s->fabric);
     s->state = PF_STOPPED;
-    for (uint32_t i = 0; i < s->ports_size; i++)
-        if (s->ports[i])
-            pf_port_remove(s->ports[i]);
+    EACH_PORT(s, q)
+        pf_port_remove(q);
     pf_switch_load(s, NULL);
     groups_clear(s);
-    pf_unlock(s->fabric);
     return PF_OK;
 }
 
 void pf_switch_tick(struct sw *s)
 {
-    pf_lock(s->fabric);
+    LOCKED(s->fabric);
     if (s->instance)
         s->instance->now_ns = s->fabric->real ? clock_read(s->fabric) : s->fabric->now;
-    pf_unlock(s->fabric);
-}
-
-static void kick_all(struct sw *s)
-{
-    for (uint32_t i = 0; i < s->ports_size; i++)
-        if (s->ports[i] && (s->ports[i]->packets || port_has_more(s->ports[i])))
-            port_kick(s->fabric, s->ports[i]);
 }
 
 int pf_switch_state(struct sw *s, uint32_t state)
 {
     if (state > PF_STOPPED)
         return PF_E_RANGE;
-    pf_lock(s->fabric);
+    LOCKED(s->fabric);
     s->state = state;
     if (state == PF_STOPPED)
         flush_all(s);
     if (state == PF_RUNNING) {
-        kick_all(s);
+        EACH_PORT(s, q)
+            if (q->packets || port_has_more(q))
+                port_kick(s->fabric, q);
         settle(s->fabric);
     }
-    pf_unlock(s->fabric);
     return PF_OK;
 }
 
 int pf_switch_restart(struct sw *s)
 {
-    pf_lock(s->fabric);
+    LOCKED(s->fabric);
     flush_all(s);
     groups_clear(s);
     s->state = PF_RUNNING;
-    pf_unlock(s->fabric);
     return PF_OK;
 }
 
@@ -300,11 +225,10 @@ static void port_reset_stats(struct port *q)
 
 int pf_switch_stats(struct sw *s, struct pf_switch_stats *out, uint32_t reset)
 {
-    pf_lock(s->fabric);
+    LOCKED(s->fabric);
     *out = s->stats;
-    for (uint32_t i = 0; i < s->ports_size; i++) {
-        const struct port *q = s->ports[i];
-        if (!q || !q->implicit)
+    EACH_PORT(s, q) {
+        if (!q->implicit)
             continue;
         out->other_queued += q->packets;
         for (int why = 0; why < PF_PORT_DROPS; why++)
@@ -312,11 +236,9 @@ int pf_switch_stats(struct sw *s, struct pf_switch_stats *out, uint32_t reset)
     }
     if (reset) {
         memset(&s->stats, 0, sizeof s->stats);
-        for (uint32_t i = 0; i < s->ports_size; i++)
-            if (s->ports[i])
-                port_reset_stats(s->ports[i]);
+        EACH_PORT(s, q)
+            port_reset_stats(q);
     }
-    pf_unlock(s->fabric);
     return PF_OK;
 }
 
@@ -336,25 +258,20 @@ int pf_switch_group(struct sw *s, uint32_t group, const struct pf_replica *repli
 {
     if (group < 1 || group > 65535)
         return PF_E_RANGE;
-    pf_lock(s->fabric);
-    int result = reserve((void **)&s->groups, &s->groups_size, group, sizeof *s->groups)
-                     ? group_set(&s->groups[group], replicas, count)
-                     : PF_E_MEMORY;
-    pf_unlock(s->fabric);
-    return result;
+    LOCKED(s->fabric);
+    if (!reserve((void **)&s->groups, &s->groups_size, group, sizeof *s->groups))
+        return PF_E_MEMORY;
+    return group_set(&s->groups[group], replicas, count);
 }
 
 int pf_switch_group_delete(struct sw *s, uint32_t group)
 {
-    int result = PF_E_MISSING;
-    pf_lock(s->fabric);
-    if (group < s->groups_size && s->groups[group].present) {
-        free(s->groups[group].replicas);
-        s->groups[group] = (struct group){NULL, 0, false};
-        result = PF_OK;
-    }
-    pf_unlock(s->fabric);
-    return result;
+    LOCKED(s->fabric);
+    if (group >= s->groups_size || !s->groups[group].present)
+        return PF_E_MISSING;
+    free(s->groups[group].replicas);
+    s->groups[group] = (struct group){NULL, 0, false};
+    return PF_OK;
 }
 
 int pf_switch_session(struct sw *s, uint32_t session, int64_t port, int64_t group, const struct pf_replica *replicas,
@@ -362,33 +279,28 @@ int pf_switch_session(struct sw *s, uint32_t session, int64_t port, int64_t grou
 {
     if (session > P4_CLONE_MASK)
         return PF_E_RANGE;
-    pf_lock(s->fabric);
-    int result = PF_E_MEMORY;
-    if (reserve((void **)&s->sessions, &s->sessions_size, session, sizeof *s->sessions)) {
-        struct session *at = &s->sessions[session];
-        result = group_set(&at->own, replicas, count);
-        if (result == PF_OK) {
-            at->port = port;
-            at->group = group;
-            at->truncate_to = truncate_bytes ? truncate_bytes : P4_NO_TRUNCATE;
-            at->present = true;
-        }
-    }
-    pf_unlock(s->fabric);
-    return result;
+    LOCKED(s->fabric);
+    if (!reserve((void **)&s->sessions, &s->sessions_size, session, sizeof *s->sessions))
+        return PF_E_MEMORY;
+    struct session *at = &s->sessions[session];
+    int result = group_set(&at->own, replicas, count);
+    if (result != PF_OK)
+        return result;
+    at->port = port;
+    at->group = group;
+    at->truncate_to = truncate_bytes ? truncate_bytes : P4_NO_TRUNCATE;
+    at->present = true;
+    return PF_OK;
 }
 
 int pf_switch_session_delete(struct sw *s, uint32_t session)
 {
-    int result = PF_E_MISSING;
-    pf_lock(s->fabric);
-    if (session < s->sessions_size && s->sessions[session].present) {
-        free(s->sessions[session].own.replicas);
-        memset(&s->sessions[session], 0, sizeof s->sessions[session]);
-        result = PF_OK;
-    }
-    pf_unlock(s->fabric);
-    return result;
+    LOCKED(s->fabric);
+    if (session >= s->sessions_size || !s->sessions[session].present)
+        return PF_E_MISSING;
+    free(s->sessions[session].own.replicas);
+    memset(&s->sessions[session], 0, sizeof s->sessions[session]);
+    return PF_OK;
 }
 
 int pf_switch_packet_out(struct sw *s, const uint8_t *data, uint32_t len)
@@ -398,17 +310,16 @@ int pf_switch_packet_out(struct sw *s, const uint8_t *data, uint32_t len)
         return PF_E_MISSING;
     if (len > MAX_PACKET)
         return PF_E_RANGE;
-    pf_lock(f);
+    LOCKED(f);
     settle(f);
     struct packet *p = packet_new(f, len);
-    if (p) {
-        memcpy(p->data, data, len);
-        p->len = len;
-        target_receive(f, s->cpu, p);
-        settle(f);
-    }
-    pf_unlock(f);
-    return p ? PF_OK : PF_E_MEMORY;
+    if (!p)
+        return PF_E_MEMORY;
+    memcpy(p->data, data, len);
+    p->len = len;
+    target_receive(f, s->cpu, p);
+    settle(f);
+    return PF_OK;
 }
 
 int pf_trace(struct fabric *f, const char *path, uint32_t limited)
@@ -432,7 +343,363 @@ int pf_trace(struct fabric *f, const char *path, uint32_t limited)
 
 void pf_files_room(struct fabric *f, uint64_t bytes)
 {
-    pf_lock(f);
+    LOCKED(f);
     f->files_room = bytes;
-    pf_unlock(f);
+}
+
+/* -- ports ---------------------------------------------------------------------------------------------------------- */
+
+int pf_port_add(struct sw *s, uint32_t number, struct port **out)
+{
+    struct fabric *f = s->fabric;
+    if (number > MAX_PORT || number == s->config.drop_port)
+        return PF_E_RANGE;
+    LOCKED(f);
+    struct port *q = switch_port(s, number);
+    if (!q)
+        return PF_E_MEMORY;
+    if (!q->implicit || q->peer_kind == PEER_CPU)
+        return PF_E_EXISTS;
+    q->implicit = false;
+    q->peer_kind = PEER_EXTERNAL;
+    q->collect = true;
+    lookahead_update(f);
+    *out = q;
+    return PF_OK;
+}
+
+static void unlink_one(struct fabric *f, struct port *q)
+{
+    linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
+    q->out.to = NULL;
+    q->peer = NULL;
+    q->in = &q->host_in;
+    q->peer_kind = PEER_EXTERNAL;
+    storm_update(f, q);
+    credits_reset(f, q);
+}
+
+int pf_port_unlink(struct port *a)
+{
+    struct fabric *f = a->sw->fabric;
+    LOCKED(f);
+    struct port *b = a->peer;
+    if (!b)
+        return PF_E_MISSING;
+    unlink_one(f, a);
+    unlink_one(f, b);
+    lookahead_update(f);
+    return PF_OK;
+}
+
+/* Takes a patch away, of which this is the other end. */
+static void unpatch(struct fabric *f, struct port *q)
+{
+    port_flush(f, q);
+    q->patch->patch = NULL;
+    q->patch = NULL;
+}
+
+/* The structure stays, like that of a port that was not added, since packets inside the switch may still refer to it. */
+int pf_port_remove(struct port *q)
+{
+    struct fabric *f = q->sw->fabric;
+    LOCKED(f);
+    pf_port_unlink(q);
+    device_close(f, q);
+    pcap_close(q);
+    sources_free(f, q);
+    if (q->patch)
+        unpatch(f, q->patch);
+    pfc_free(f, q);
+    credits_free(f, q);
+    port_flush(f, q);
+    linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
+    linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
+    static const struct pf_link_settings plain;
+    linkdir_set(&q->out, &plain);
+    linkdir_set(&q->host_in, &plain);
+    q->out.up = q->host_in.up = true;
+    q->implicit = true;
+    q->peer_kind = PEER_NONE;
+    storm_update(f, q);
+    lookahead_update(f);
+    return PF_OK;
+}
+
+int pf_port_link(struct port *a, struct port *b)
+{
+    struct fabric *f = a->sw->fabric;
+    if (a == b || b->sw->fabric != f)
+        return PF_E_RANGE;
+    LOCKED(f);
+    if (a->peer_kind != PEER_EXTERNAL || b->peer_kind != PEER_EXTERNAL)
+        return PF_E_BUSY;
+    struct port *ends[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        struct port *q = ends[i], *peer = ends[1 - i];
+        linkdir_cut(f, &q->host_in, PF_D_LINK_DOWN);
+        linkdir_cut(f, &q->out, PF_D_LINK_DOWN);
+        q->peer_kind = PEER_SWITCH;
+        q->peer = peer;
+        q->out.to = peer;
+        q->in = &peer->out;
+        storm_update(f, q);
+    }
+    credits_reset(f, a);
+    credits_reset(f, b);
+    lookahead_update(f);
+    return PF_OK;
+}
+
+int pf_port_patch(struct port *a, struct port *b)
+{
+    struct fabric *f = a->sw->fabric;
+    if (a == b || a->sw != b->sw)
+        return PF_E_RANGE;
+    LOCKED(f);
+    if (a->patch || b->patch)
+        return PF_E_BUSY;
+    port_flush(f, a); /* a queue holds either packets of a program or patched ones */
+    port_flush(f, b);
+    a->patch = b;
+    b->patch = a;
+    return PF_OK;
+}
+
+static struct linkdir *direction(struct port *q, uint32_t outgoing)
+{
+    return outgoing ? &q->out : q->in;
+}
+
+int pf_port_settings(struct port *q, uint32_t outgoing, const struct pf_link_settings *settings)
+{
+    struct fabric *f = q->sw->fabric;
+    LOCKED(f);
+    settle(f);
+    struct linkdir *d = direction(q, outgoing);
+    uint64_t old_rate = d->set.rate_bps;
+    linkdir_set(d, settings);
+    if (d == &d->owner->out)
+        port_rate_changed(f, d->owner, old_rate);
+    else if (settings->rate_bps == 0 || settings->rate_bps > old_rate)
+        d->free_at = d->free_at < f->now ? d->free_at : f->now;
+    storm_update(f, q);
+    lookahead_update(f);
+    settle(f);
+    return PF_OK;
+}
+
+int pf_port_up(struct port *q, uint32_t outgoing, uint32_t up)
+{
+    struct fabric *f = q->sw->fabric;
+    struct linkdir *d = direction(q, outgoing);
+    LOCKED(f);
+    settle(f);
+    if (d->up && !up) {
+        linkdir_cut(f, d, PF_D_LINK_DOWN);
+        pfc_link_lost(f, d->owner);
+        if (d->owner->peer)
+            pfc_link_lost(f, d->owner->peer);
+    }
+    d->up = up;
+    storm_update(f, q);
+    credits_announce(f, d->owner);
+    if (d->owner->peer)
+        credits_announce(f, d->owner->peer);
+    settle(f);
+    return PF_OK;
+}
+
+int pf_port_is_up(struct port *q, uint32_t outgoing)
+{
+    LOCKED(q->sw->fabric);
+    return direction(q, outgoing)->up && device_is_up(q);
+}
+
+int pf_port_queue(struct port *q, int32_t priority, uint64_t packets, uint64_t bytes)
+{
+    if (priority < PF_QUEUE_BUFFER || priority >= (int32_t)q->sw->config.priority_queues)
+        return PF_E_RANGE;
+    LOCKED(q->sw->fabric);
+    if (priority == PF_QUEUE_BUFFER) {
+        q->limit_packets = packets;
+        q->limit_bytes = bytes;
+    }
+    for (int32_t i = 0; i < (int32_t)PF_MAX_PRIORITIES; i++)
+        if (priority == PF_QUEUE_EACH || priority == i) {
+            q->queues[i].limit_packets = packets;
+            q->queues[i].limit_bytes = bytes;
+        }
+    return PF_OK;
+}
+
+int pf_port_stats(struct port *q, struct pf_port_stats *out, uint32_t reset)
+{
+    LOCKED(q->sw->fabric);
+    device_collect_drops(q);
+    *out = q->stats;
+    out->on_wire = linkdir_carries(&q->out) + linkdir_carries(&q->host_in);
+    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
+        struct queue *queue = &q->queues[i];
+        out->queues[i] = queue->stats;
+        out->queues[i].depth_packets = queue->packets;
+        out->queues[i].depth_bytes = queue->bytes;
+    }
+    out->service_lag = histogram_read(&q->lag);
+    if (reset)
+        port_reset_stats(q);
+    return PF_OK;
+}
+
+int pf_port_samples(struct fabric *f, struct port *const *ports, uint32_t count, uint32_t priority, uint64_t reasons,
+                    struct pf_port_sample *out)
+{
+    if (priority >= PF_MAX_PRIORITIES)
+        return PF_E_RANGE;
+    LOCKED(f);
+    for (uint32_t i = 0; i < count; i++) {
+        struct port *q = ports[i];
+        const struct queue *queue = &q->queues[priority];
+        device_collect_drops(q);
+        uint64_t all = 0, some = 0;
+        for (uint32_t reason = 0; reason < PF_PORT_DROPS; reason++) {
+            all += q->stats.drops[reason];
+            some += reasons >> reason & 1 ? q->stats.drops[reason] : 0;
+        }
+        uint64_t up = device_is_up(q) ? (direction(q, 1)->up ? 1u : 0u) | (direction(q, 0)->up ? 2u : 0u) : 0u;
+        uint64_t controls = (q->pfc ? 1u : 0u) | (q->credits ? 2u : 0u);
+        out[i] = (struct pf_port_sample){q->stats.tx_bytes, queue->bytes, queue->stats.max_bytes, all, some,
+                                         q->stats.storm_frames, controls, q->stats.rx_bytes, up};
+    }
+    return PF_OK;
+}
+
+int pf_port_capture(struct port *q, const char *path, uint32_t snaplen, uint32_t limited)
+{
+    LOCKED(q->sw->fabric);
+    if (path)
+        return pcap_open(q, path, snaplen, limited != 0);
+    pcap_close(q);
+    return PF_OK;
+}
+
+int pf_port_collect(struct port *q, uint32_t collect)
+{
+    LOCKED(q->sw->fabric);
+    q->collect = collect;
+    return PF_OK;
+}
+
+int pf_port_generate(struct port *q, const uint8_t *frames, const uint32_t *lengths, uint32_t nframes, uint64_t count,
+                     uint64_t start_ns, uint64_t interval_ns)
+{
+    struct fabric *f = q->sw->fabric;
+    if (!nframes || !count)
+        return PF_E_RANGE;
+    struct source *s = calloc(1, sizeof *s);
+    if (!s)
+        return PF_E_MEMORY;
+    s->port = q;
+    s->left = count;
+    s->interval_ns = interval_ns;
+    s->timer.pos = NO_POS;
+    s->timer.due = source_due;
+    s->frames = calloc(nframes, sizeof *s->frames);
+    s->lengths = calloc(nframes, sizeof *s->lengths);
+    bool ok = s->frames && s->lengths;
+    for (; ok && s->nframes < nframes; s->nframes++) {
+        uint32_t len = lengths[s->nframes];
+        struct buf *b = len <= MAX_PACKET ? malloc(sizeof *b + len) : NULL;
+        if (!(ok = b != NULL))
+            break;
+        memcpy(b->mem, frames, len);
+        frames += len;
+        s->frames[s->nframes] = b;
+        s->lengths[s->nframes] = len;
+    }
+    LOCKED(f);
+    int result = PF_OK;
+    if (f->real && start_ns < f->now)
+        start_ns = f->now; /* the clock went on since the caller read it */
+    if (!ok || q->peer_kind != PEER_EXTERNAL || start_ns < f->now) {
+        result = !ok ? PF_E_MEMORY : q->peer_kind != PEER_EXTERNAL ? PF_E_BUSY : PF_E_PAST;
+        source_free(f, s);
+    } else {
+        s->next = q->sources;
+        q->sources = s;
+        timer_arm(f, &s->timer, start_ns, next_order(f));
+        if (f->real)
+            settle(f);
+    }
+    return result;
+}
+
+/* -- flow control --------------------------------------------------------------------------------------------------- */
+
+int pf_port_pfc(struct port *q, uint32_t priority, const struct pf_pfc_settings *set)
+{
+    struct fabric *f = q->sw->fabric;
+    if (priority >= q->sw->config.priority_queues ||
+        (set && (set->xon_bytes > set->xoff_bytes || set->quanta < 1 || set->quanta > 0xffff)))
+        return PF_E_RANGE;
+    LOCKED(f);
+    settle(f);
+    int result = PF_OK;
+    if (set && q->credits && q->credits->enabled)
+        result = PF_E_BUSY;
+    else if (set)
+        result = pfc_enable(f, q, priority, set);
+    else if (q->pfc)
+        pfc_disable(f, q->pfc, priority);
+    settle(f);
+    return result;
+}
+
+int pf_port_credits(struct port *q, uint32_t priority, const struct pf_credit_settings *set)
+{
+    struct fabric *f = q->sw->fabric;
+    if (priority >= q->sw->config.priority_queues ||
+        (set && (set->buffer_bytes < CREDIT_BLOCK || set->buffer_bytes > (uint64_t)CREDIT_BLOCK << 30)))
+        return PF_E_RANGE;
+    LOCKED(f);
+    settle(f);
+    int result = PF_OK;
+    if (set && q->pfc && q->pfc->enabled)
+        result = PF_E_BUSY;
+    else if (set && q->credits && q->credits->classes[priority].buffer &&
+             set->buffer_bytes / CREDIT_BLOCK != q->credits->classes[priority].buffer)
+        result = PF_E_EXISTS; /* what was promised cannot be taken back */
+    else if (set)
+        result = credits_enable(f, q, priority, set);
+    else if (q->credits && q->credits->enabled >> priority & 1)
+        credits_disable(f, q->credits, priority);
+    settle(f);
+    return result;
+}
+
+/* The time until which counters are read; an idle loop leaves its own behind. */
+static uint64_t time_of_reading(const struct fabric *f)
+{
+    return f->real ? clock_read(f) : f->now;
+}
+
+uint32_t pf_port_pfc_stats(struct port *q, struct pf_pfc_stats *out)
+{
+    struct fabric *f = q->sw->fabric;
+    LOCKED(f);
+    uint32_t enabled = q->pfc ? q->pfc->enabled : 0;
+    if (q->pfc)
+        pfc_read(q->pfc, time_of_reading(f), out);
+    return enabled;
+}
+
+uint32_t pf_port_credit_stats(struct port *q, struct pf_credit_stats *out)
+{
+    struct fabric *f = q->sw->fabric;
+    LOCKED(f);
+    uint32_t enabled = q->credits ? q->credits->enabled : 0;
+    if (q->credits)
+        credits_read(q->credits, time_of_reading(f), out);
+    return enabled;
 }

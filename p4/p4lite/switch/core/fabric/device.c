@@ -6,7 +6,7 @@
 #include <linux/if_packet.h>
 #include <linux/rtnetlink.h>
 #include <net/ethernet.h>
-#include <net/if.h>
+#include <net/if_arp.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -58,9 +58,53 @@ void device_loop_close(struct fabric *f)
     }
 }
 
+/* -- sending by AF_XDP: half the CPU time of sendmmsg --------------------------------------------------------------- */
+
+static void xdp_end(struct device *d)
+{
+    if (d->sender)
+        xdp_close(d->sender);
+    d->sender = NULL;
+}
+
+/* Frames of other interfaces have no Ethernet header, by which what may be sent is judged. */
+static bool is_ethernet(const struct device *d)
+{
+    struct ifreq request = {0};
+    memcpy(request.ifr_name, d->name, sizeof d->name);
+    return ioctl(d->tx_fd, SIOCGIFHWADDR, &request) == 0 && request.ifr_hwaddr.sa_family == ARPHRD_ETHER;
+}
+
+static void xdp_begin(struct device *d, int index, int mtu)
+{
+    if (is_ethernet(d) && xdp_open(index, (uint32_t)mtu, &d->sender) != PF_OK)
+        errno = 0; /* there is another way */
+}
+
+static void xdp_mtu(struct device *d, int mtu)
+{
+    if (!d->sender || xdp_set_mtu(d->sender, (uint32_t)mtu))
+        return;
+    xdp_end(d); /* sendmmsg takes frames of any length */
+    d->queued = 0;
+}
+
+static bool xdp_send(struct fabric *f, struct device *d, struct packet *p)
+{
+    /* what the kernel is given while the interface is down it would send when that comes up again */
+    bool sent = d->up && xdp_put(d->sender, p->data, p->len);
+    if (sent)
+        packet_free(f, p);
+    else
+        port_drop(f, d->port, p, PF_D_DEVICE);
+    return sent;
+}
+
+/* -- interfaces and tunnels ----------------------------------------------------------------------------------------- */
+
 static void sockets_close(struct device *d)
 {
-    device_xdp_close(d);
+    xdp_end(d);
     if (d->ring)
         munmap(d->ring, (size_t)d->frame_size * d->frames);
     if (d->rx_fd >= 0)
@@ -114,7 +158,7 @@ static int packet_open(struct device *d, int index, int mtu)
     if (set_option(d->rx_fd, SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20) != 0 ||
         set_option(d->tx_fd, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20) != 0)
         errno = 0;
-    device_xdp_sender(d, index, mtu);
+    xdp_begin(d, index, mtu);
     return PF_OK;
 }
 
@@ -151,6 +195,17 @@ fail:;
     return PF_E_SYSTEM;
 }
 
+/* The port has this device from now on. */
+static void attach(struct port *q, struct device *d)
+{
+    struct fabric *f = q->sw->fabric;
+    d->port = q;
+    d->next = f->devices;
+    f->devices = d;
+    q->device = d;
+    q->peer_kind = PEER_INTERFACE;
+}
+
 int pf_port_interface(struct port *q, const char *name)
 {
     struct fabric *f = q->sw->fabric;
@@ -159,30 +214,40 @@ int pf_port_interface(struct port *q, const char *name)
         return PF_E_CLOCK;
     if (length == 0 || length >= IFNAMSIZ)
         return PF_E_RANGE;
-    pf_lock(f);
-    int result = q->peer_kind == PEER_EXTERNAL ? PF_OK : PF_E_BUSY;
+    LOCKED(f);
     for (struct device *d = f->devices; d; d = d->next)
         if (d->port && strcmp(d->name, name) == 0)
-            result = PF_E_EXISTS;
-    struct device *d = result == PF_OK ? calloc(1, sizeof *d) : NULL;
-    if (d) {
-        memcpy(d->name, name, length);
-        d->rx_fd = d->tx_fd = -1;
-        result = sockets_open(f, d);
-        if (result == PF_OK) {
-            d->port = q;
-            d->next = f->devices;
-            f->devices = d;
-            q->device = d;
-            q->peer_kind = PEER_INTERFACE;
-        } else {
-            free(d);
-        }
-    } else if (result == PF_OK) {
-        result = PF_E_MEMORY;
-    }
-    pf_unlock(f);
+            return PF_E_EXISTS;
+    if (q->peer_kind != PEER_EXTERNAL)
+        return PF_E_BUSY;
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return PF_E_MEMORY;
+    memcpy(d->name, name, length);
+    d->rx_fd = d->tx_fd = -1;
+    int result = sockets_open(f, d);
+    if (result == PF_OK)
+        attach(q, d);
+    else
+        free(d);
     return result;
+}
+
+/* Takes over a socket where it succeeds. */
+static int tunnel_open(struct fabric *f, struct device *d, int socket)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
+    d->tx_fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+    if (d->tx_fd < 0)
+        return PF_E_SYSTEM;
+    if (epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, socket, &event) == 0) {
+        d->rx_fd = socket;
+        return PF_OK;
+    }
+    int saved = errno;
+    close(d->tx_fd);
+    errno = saved;
+    return PF_E_SYSTEM;
 }
 
 int pf_port_tunnel(struct port *q, int socket, const uint8_t *key, uint32_t from, uint32_t to)
@@ -192,65 +257,40 @@ int pf_port_tunnel(struct port *q, int socket, const uint8_t *key, uint32_t from
         return PF_E_CLOCK;
     if (from == to)
         return PF_E_RANGE;
-    pf_lock(f);
-    int result = q->peer_kind == PEER_EXTERNAL ? PF_OK : PF_E_BUSY;
-    struct device *d = result == PF_OK ? calloc(1, sizeof *d) : NULL;
-    struct tunnel *t = d ? calloc(1, sizeof *t) : NULL;
-    uint8_t (*headers)[TUNNEL_HEADER] = t ? calloc(BATCH, sizeof *headers) : NULL;
-    if (result == PF_OK && !headers)
-        result = PF_E_MEMORY;
-    if (result == PF_OK) {
-        struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
-        struct timespec wall;
-        clock_gettime(CLOCK_REALTIME, &wall);
-        memcpy(t->key, key, sizeof t->key);
-        t->from = from;
-        t->to = to;
-        t->epoch = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
-        d->tunnel = t;
-        d->headers = headers;
-        d->up = true;
-        d->rx_fd = socket;
-        d->tx_fd = d->index = -1;
-        if (epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, socket, &event) != 0)
-            result = PF_E_SYSTEM;
-    }
-    if (result == PF_OK) {
-        d->tx_fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-        if (d->tx_fd < 0) {
-            epoll_ctl(f->epoll_fd, EPOLL_CTL_DEL, socket, NULL);
-            result = PF_E_SYSTEM;
-        }
-    }
-    if (result == PF_OK) {
-        d->port = q;
-        d->next = f->devices;
-        f->devices = d;
-        q->device = d;
-        q->peer_kind = PEER_INTERFACE;
-    } else {
-        int saved = errno;
+    LOCKED(f);
+    if (q->peer_kind != PEER_EXTERNAL)
+        return PF_E_BUSY;
+    struct device *d = calloc(1, sizeof *d);
+    struct tunnel *t = calloc(1, sizeof *t);
+    uint8_t (*headers)[TUNNEL_HEADER] = calloc(BATCH, sizeof *headers);
+    int result = d && t && headers ? tunnel_open(f, d, socket) : PF_E_MEMORY;
+    if (result != PF_OK) {
         free(headers);
         free(t);
         free(d);
-        errno = saved;
+        return result;
     }
-    pf_unlock(f);
-    return result;
+    memcpy(t->key, key, sizeof t->key);
+    t->from = from;
+    t->to = to;
+    t->epoch = clock_ns(CLOCK_REALTIME);
+    d->tunnel = t;
+    d->headers = headers;
+    d->up = true;
+    d->index = -1;
+    attach(q, d);
+    return PF_OK;
 }
 
 int pf_port_tunnel_stats(struct port *q, struct pf_tunnel_stats *out, uint32_t reset)
 {
-    int result = PF_E_MISSING;
-    pf_lock(q->sw->fabric);
-    if (q->device && q->device->tunnel) {
-        *out = q->device->tunnel->stats;
-        if (reset)
-            memset(&q->device->tunnel->stats, 0, sizeof q->device->tunnel->stats);
-        result = PF_OK;
-    }
-    pf_unlock(q->sw->fabric);
-    return result;
+    LOCKED(q->sw->fabric);
+    if (!q->device || !q->device->tunnel)
+        return PF_E_MISSING;
+    *out = q->device->tunnel->stats;
+    if (reset)
+        memset(&q->device->tunnel->stats, 0, sizeof q->device->tunnel->stats);
+    return PF_OK;
 }
 
 static void forget_queued(struct fabric *f, struct device *d, uint32_t from)
@@ -319,7 +359,7 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
         return;
     }
     if (d->sender) {
-        if (device_xdp_send(f, d, p) && ++d->queued == BATCH)
+        if (xdp_send(f, d, p) && ++d->queued == BATCH)
             flush(f, d);
         return;
     }
@@ -340,13 +380,9 @@ void device_send(struct fabric *f, struct port *q, struct packet *p)
         flush(f, d);
 }
 
-static void device_take_in(struct fabric *f, struct port *q, struct packet *p)
+static void take_in(struct fabric *f, struct port *q, struct packet *p)
 {
-    struct linkdir *d = &q->host_in;
-    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !q->credits)
-        target_receive(f, q, p);
-    else
-        linkdir_host_send(f, d, p, f->now);
+    port_take_in(f, q, p, f->now);
     drain(f);
 }
 
@@ -376,7 +412,7 @@ static void finish(struct fabric *f, struct port *q, struct packet *p, const str
             offload_checksum(p->data, p->len, r->head.csum_start, r->head.csum_offset);
         if (r->vlan && p->len >= 14)
             insert_vlan(p, r->tpid, r->tci);
-        device_take_in(f, q, p);
+        take_in(f, q, p);
         return;
     }
     struct offload_plan plan;
@@ -391,7 +427,7 @@ static void finish(struct fabric *f, struct port *q, struct packet *p, const str
         segment->len = offload_segment(p->data, &plan, i, segment->data);
         if (r->vlan)
             insert_vlan(segment, r->tpid, r->tci);
-        device_take_in(f, q, segment);
+        take_in(f, q, segment);
     }
     packet_free(f, p);
 }
@@ -444,13 +480,8 @@ static void tunnel_receive(struct fabric *f, struct device *d)
         }
         p->len = (uint32_t)got - TUNNEL_HEADER;
         memcpy(p->data, datagram + TUNNEL_HEADER, p->len);
-        device_take_in(f, d->port, p);
+        take_in(f, d->port, p);
     }
-}
-
-struct device *device_next(const struct device *d)
-{
-    return d->next;
 }
 
 static struct tpacket2_hdr *frame_at(const struct device *d, uint32_t index)
@@ -565,7 +596,7 @@ static void link_changed(struct fabric *f, const struct nlmsghdr *m)
                 d->up = was_up;
             } else if (mtu > 0 && d->sender) {
                 flush(f, d);
-                device_xdp_mtu(d, mtu);
+                xdp_mtu(d, mtu);
             }
             set_up(f, d, (info->ifi_flags & IFF_UP) && (info->ifi_flags & IFF_RUNNING));
         }

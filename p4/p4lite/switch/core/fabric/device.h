@@ -1,11 +1,11 @@
-/* What a port on an interface or a tunnel has beside a port's own: device.c, device_xdp.c. */
+/* Ports on interfaces and tunnels: device.c. */
 #ifndef P4LITE_DEVICE_H
 #define P4LITE_DEVICE_H
 
 #include <net/if.h>
 #include <sys/socket.h>
 
-#include "internal.h"
+#include "switch.h"
 #include "tunnel.h"
 #include "xdp.h"
 
@@ -28,12 +28,15 @@ struct device {
     uint8_t (*headers)[TUNNEL_HEADER]; /* of what is queued */
 };
 
-void device_xdp_close(struct device *d);
-/* Sends by AF_XDP where the kernel can: half the CPU time of sendmmsg. */
-void device_xdp_sender(struct device *d, int index, int mtu);
-/* The interface has this MTU now. */
-void device_xdp_mtu(struct device *d, int mtu);
-/* Takes the packet; false: it is dropped. */
-bool device_xdp_send(struct fabric *f, struct device *d, struct packet *p);
+void device_send(struct fabric *f, struct port *q, struct packet *p);
+void device_close(struct fabric *f, struct port *q);
+bool devices_flush(struct fabric *f);
+void device_collect_drops(struct port *q);
+bool device_is_up(const struct port *q);
+void device_receive(struct fabric *f, struct device *d);
+bool device_has_input(const struct device *d);
+void device_link_event(struct fabric *f);
+int device_loop_fds(struct fabric *f);
+void device_loop_close(struct fabric *f);
 
 #endif

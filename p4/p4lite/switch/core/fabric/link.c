@@ -1,14 +1,57 @@
 /* Links: serialisation, delay and impairments of one direction. A direction keeps its packets in order in
  * `wire` and only the first is in the event list; packets that `reorder` delays travel on their own. */
-#include <stdlib.h>
+#include "link.h"
 
-#include "internal.h"
+static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at)
+{
+    if (d->to) {
+        f->receive(f, d->to, p);
+        return;
+    }
+    struct port *q = d->owner;
+    if (q->peer_kind == PEER_INTERFACE) {
+        f->leave(f, q, p);
+        return;
+    }
+    if (f->trace)
+        trace_packet(f, "deliver", q, p);
+    if (q->collect && !deliver(f, q, p, at))
+        q->stats.drops[PF_D_MEMORY]++;
+    packet_free(f, p);
+}
+
+/* The first packet of the wire has arrived; the timer moves on to the next. */
+static void link_due(struct fabric *f, struct timer *t)
+{
+    struct linkdir *d = CONTAINER(struct linkdir, timer, t);
+    struct packet *p = list_pop(&d->wire);
+    uint64_t at = t->time;
+    if (d->wire.head)
+        timer_arm(f, t, d->wire.head->time, d->wire.head->order);
+    else
+        timer_cancel(f, t);
+    hand_over(f, d, p, at);
+}
+
+/* So has a packet past its order. */
+static void late_due(struct fabric *f, struct timer *t)
+{
+    struct packet *p = CONTAINER(struct packet, timer, t);
+    struct linkdir *d = p->dir;
+    timer_cancel(f, t);
+    p->dir = NULL;
+    d->aside--;
+    if (p->epoch != d->epoch)
+        port_drop(f, d->owner, p, PF_D_LINK_DOWN);
+    else
+        hand_over(f, d, p, t->time);
+}
 
 void linkdir_init(struct fabric *f, struct linkdir *d, struct port *owner, struct port *to)
 {
     memset(d, 0, sizeof *d);
     d->timer.pos = NO_POS;
-    d->timer.kind = TIMER_LINK;
+    d->timer.due = link_due;
     d->owner = owner;
     d->to = to;
     d->up = true;
@@ -49,24 +92,6 @@ uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len)
     unsigned __int128 scaled = (unsigned __int128)bits * 1000000000u + *rest;
     *rest = (uint64_t)(scaled % rate);
     return (uint64_t)(scaled / rate);
-}
-
-static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at)
-{
-    if (d->to) {
-        target_receive(f, d->to, p);
-        return;
-    }
-    struct port *q = d->owner;
-    if (q->peer_kind == PEER_INTERFACE) {
-        device_send(f, q, p);
-        return;
-    }
-    if (f->trace)
-        trace_packet(f, "deliver", q, p);
-    if (q->collect && !deliver(f, q, p, at))
-        q->stats.drops[PF_D_MEMORY]++;
-    packet_free(f, p);
 }
 
 static bool outbound(const struct fabric *f, const struct linkdir *d)
@@ -124,11 +149,14 @@ static void put_aside(struct fabric *f, struct linkdir *d, struct packet *p, uin
     p->dir = d;
     p->epoch = d->epoch;
     p->next = NULL;
+    p->timer.due = late_due;
     p->timer.outbound = outbound(f, d);
     timer_arm(f, &p->timer, arrival, order_on_wire(f, d));
 }
 
-static void send_it(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves, bool aside)
+/* The packet's last bit leaves the sender at `leaves`. `aside`: past the order of the wire, for what the fabric sends in the
+ * name of a host whose packets it may yet be told of. */
+void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves, bool aside)
 {
     struct pf_port_stats *stats = &d->owner->stats;
     if (!d->up) {
@@ -174,18 +202,6 @@ static void send_it(struct fabric *f, struct linkdir *d, struct packet *p, uint6
         put_on_wire(f, d, twin, arrival);
 }
 
-/* The packet's last bit leaves the sender at `leaves`. */
-void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves)
-{
-    send_it(f, d, p, leaves, false);
-}
-
-/* Past the order of the wire, for what the fabric sends in the name of a host whose packets it may yet be told of. */
-void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves)
-{
-    send_it(f, d, p, leaves, true);
-}
-
 uint64_t linkdir_carries(const struct linkdir *d)
 {
     uint64_t packets = d->aside;
@@ -194,33 +210,10 @@ uint64_t linkdir_carries(const struct linkdir *d)
     return packets;
 }
 
-void linkdir_arrived(struct fabric *f, struct linkdir *d, uint64_t at)
-{
-    struct packet *p = list_pop(&d->wire);
-    if (d->wire.head)
-        timer_arm(f, &d->timer, d->wire.head->time, d->wire.head->order);
-    else
-        timer_cancel(f, &d->timer);
-    hand_over(f, d, p, at);
-}
-
-void linkdir_arrived_late(struct fabric *f, struct packet *p, uint64_t at)
-{
-    struct linkdir *d = p->dir;
-    p->dir = NULL;
-    d->aside--;
-    if (p->epoch != d->epoch)
-        port_drop(f, d->owner, p, PF_D_LINK_DOWN);
-    else
-        hand_over(f, d, p, at);
-}
-
 /* A host's transmitter: first in, first out. Returns when it is free again, PF_NO_TIME if its queue was full. */
 uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at)
 {
     uint64_t start = d->free_at > at ? d->free_at : at;
-    if (d->owner->credits)
-        credits_host_sent(d->owner, p);
     if (d->set.rate_bps && d->set.host_queue_bytes) {
         unsigned __int128 waiting = (unsigned __int128)(start - at) * d->set.rate_bps / 8000000000u;
         if (waiting + p->len > d->set.host_queue_bytes) {
@@ -229,39 +222,23 @@ uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p
         }
     }
     d->free_at = start + linkdir_serialise(d, &d->rate_rest, p->len);
-    linkdir_send(f, d, p, d->free_at);
+    linkdir_send(f, d, p, d->free_at, false);
     return d->free_at;
 }
 
-void source_fire(struct fabric *f, struct source *s)
+/* How far the virtual clock may run past a delivery: no host's answer reaches a switch sooner. And how long before
+ * it arrives is known what reaches a host: nothing, where its arrival tells the switch of credits. */
+void lookahead_update(struct fabric *f)
 {
-    uint64_t at = s->timer.time;
-    uint32_t i = s->index;
-    s->index = i + 1 == s->nframes ? 0 : i + 1;
-    if (--s->left)
-        timer_arm(f, &s->timer, at + s->interval_ns, next_order(f));
-    else
-        timer_cancel(f, &s->timer);
-    struct packet *p = packet_new(f, s->lengths[i]);
-    if (!p) {
-        s->port->stats.drops[PF_D_MEMORY]++;
-        return;
-    }
-    memcpy(p->data, s->frames[i]->mem, s->lengths[i]);
-    p->len = s->lengths[i];
-    struct linkdir *d = &s->port->host_in;
-    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !s->port->credits)
-        target_receive(f, s->port, p);
-    else
-        linkdir_host_send(f, d, p, at);
-}
-
-void source_free(struct fabric *f, struct source *s)
-{
-    timer_cancel(f, &s->timer);
-    for (uint32_t i = 0; i < s->nframes; i++)
-        free(s->frames[i]);
-    free(s->frames);
-    free(s->lengths);
-    free(s);
+    uint64_t least = PF_NO_TIME, ahead = PF_NO_TIME;
+    for (struct sw *s = f->switches; s; s = s->next)
+        EACH_PORT(s, q) {
+            if (q->peer_kind != PEER_EXTERNAL)
+                continue;
+            uint64_t out = q->credits ? 0 : q->out.set.delay_ns;
+            least = q->host_in.set.delay_ns < least ? q->host_in.set.delay_ns : least;
+            ahead = out < ahead ? out : ahead;
+        }
+    f->lookahead_ns = least;
+    f->foresight_ns = ahead == PF_NO_TIME ? 0 : ahead;
 }

@@ -2,7 +2,9 @@
 #ifndef PF_TUNNEL_H
 #define PF_TUNNEL_H
 
-#include "internal.h"
+#include <stdbool.h>
+
+#include "fabric.h"
 
 /* Before the frame, big-endian: magic (4), the sending end's number (4), epoch (8), sequence number (8), tag (8).
  * The tag is SipHash-2-4 of all else, the frame included. */

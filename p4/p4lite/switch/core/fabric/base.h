@@ -1,12 +1,20 @@
-/* The data structures of the fabric core. Everything here is used under the fabric's lock. */
-#ifndef P4LITE_INTERNAL_H
-#define P4LITE_INTERNAL_H
+/* The data structures of the fabric core, and what all its parts stand on: packets and their pools, timers, and what the
+ * outside sees of packets. Everything here is used under the fabric's lock.
+ *
+ * The files point one way: api.c uses run.c, that device.c, then switch.c, flow.c, link.c and base.c. What lies above the
+ * links is reached from there by `fabric.receive` and `fabric.leave`, and what waits for a time by its timer. */
+#ifndef P4LITE_BASE_H
+#define P4LITE_BASE_H
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "fabric.h"
 #include "histogram.h"
+
+struct timer;
+struct packet;
 
 #define BUF_HEADROOM 256u
 #define BUF_CLASSES 3u
@@ -26,8 +34,6 @@ struct buf {
     uint8_t mem[];
 };
 
-enum timer_kind { TIMER_LINK, TIMER_PORT, TIMER_PACKET, TIMER_SOURCE, TIMER_PFC, TIMER_STORM, TIMER_CREDITS };
-
 /* The place among events of one instant: by when they were planned, in order. `born` is twice the time of planning; what
  * a host planned between two events of the fabric is odd, and may be told later (`pf_send`). */
 struct order {
@@ -36,9 +42,9 @@ struct order {
 
 struct timer {
     uint64_t time;
-    uint32_t pos; /* in its list, NO_POS: not armed */
-    uint16_t kind;
-    uint16_t outbound; /* it belongs to `outbox`; changes only while it is not armed */
+    void (*due)(struct fabric *f, struct timer *t); /* to be called then; it cancels the timer, or arms it again */
+    uint32_t pos;      /* in its list, NO_POS: not armed */
+    uint32_t outbound; /* it belongs to `outbox`; changes only while it is not armed */
 };
 
 struct heap_entry {
@@ -54,7 +60,7 @@ struct event_list {
 };
 
 /* `missing` bytes of a packet may be nowhere: they count in `len`, so in every queue, limit, time and counter, but `data`
- * goes on behind them with the last `tail` bytes, which hold the check of what is there (missing.c). */
+ * goes on behind them with the last `tail` bytes, which hold the check of what is there (base.c). */
 struct packet {
     struct packet *next;
     struct buf *buf;
@@ -78,6 +84,7 @@ struct packet {
     bool credit_host, credit_held; /* the room is a host's; the packet has arrived where it is */
     uint32_t credit_blocks, credit_epoch;
     struct port *credit_port; /* whose receiver's room it has a credit for; NULL: none */
+    void (*ended)(struct fabric *f, struct packet *p); /* is called when it is freed, unless NULL */
 };
 
 struct packet_list {
@@ -136,7 +143,7 @@ struct pfc {
     struct pfc_class classes[PF_MAX_PRIORITIES];
 };
 
-/* Credits of one priority at one port, in blocks of 64 bytes modulo 2^32 (credits.c). Sending: `sent` up to `limit`.
+/* Credits of one priority at one port, in blocks of 64 bytes modulo 2^32 (flow.c). Sending: `sent` up to `limit`.
  * Receiving: of what the peer has `claimed` so much is `freed`. `host_*`: the receiving half of a host at this port. */
 struct credit_class {
     uint64_t dscps;
@@ -247,6 +254,8 @@ struct fabric {
     uint64_t now, seq, events, seed, busy_poll_ns, round_ns, rng_count;
     uint32_t credit_epochs;
     uint64_t sending_at; /* the time of sending of the host's frame that is being taken (`pf_send`); PF_NO_TIME: none is */
+    void (*receive)(struct fabric *f, struct port *in, struct packet *p); /* a packet that has come over a link */
+    void (*leave)(struct fabric *f, struct port *q, struct packet *p);    /* one that goes out by an interface */
     struct event_list list;
     struct event_list outbox; /* virtual clock: what arrives outside, which changes nothing inside */
     struct sw *switches, **switches_tail;
@@ -288,100 +297,43 @@ struct fabric {
     int notify_fd;
 };
 
-/* pool.c */
+/* Hold the fabric's lock to the end of the block. */
+static inline void unlock_at_end(struct fabric **f)
+{
+    pf_unlock(*f);
+}
+#define LOCKED(f) \
+    __attribute__((cleanup(unlock_at_end))) struct fabric *locked_fabric = (f); \
+    pf_lock(locked_fabric)
+
+/* Packets. */
 struct packet *packet_new(struct fabric *f, uint32_t capacity); /* data at BUF_HEADROOM; NULL: no memory */
 struct packet *packet_share(struct fabric *f, const struct packet *p);
 void packet_free(struct fabric *f, struct packet *p);
 void packet_drop_phv(struct sw *s, struct packet *p);
 bool packet_make_room(struct fabric *f, struct packet *p, uint32_t payload_offset, uint32_t headers);
 void packet_unshare(struct fabric *f, struct packet *p);
-bool packet_replace(struct fabric *f, struct packet *p, uint32_t bytes);
+void packet_corrupt(struct packet *p, uint64_t bit);
+void packet_truncate(struct packet *p, uint32_t len);
+bool packet_reveal(struct fabric *f, struct packet *p);
 struct p4_phv *phv_get(struct sw *s);
 void phv_put(struct sw *s, struct p4_phv *phv);
 void phv_pool_clear(struct sw *s);
 void pool_destroy(struct fabric *f);
 
-/* missing.c */
-void packet_corrupt(struct packet *p, uint64_t bit);
-void packet_truncate(struct packet *p, uint32_t len);
-bool packet_reveal(struct fabric *f, struct packet *p);
-
-/* events.c */
+/* Time. */
+uint64_t clock_ns(clockid_t id);
+uint64_t clock_read(const struct fabric *f);
 void timer_arm(struct fabric *f, struct timer *t, uint64_t time, struct order order);
 void timer_cancel(struct fabric *f, struct timer *t);
 struct order next_order(struct fabric *f);
 struct event_list *next_events(struct fabric *f);
 uint64_t next_time(struct fabric *f);
-void run_due(struct fabric *f, uint64_t until);
-void run_step(struct fabric *f);
-void foresee(struct fabric *f, uint64_t until);
-void drain(struct fabric *f);
 
-/* link.c */
-void linkdir_init(struct fabric *f, struct linkdir *d, struct port *owner, struct port *to);
-void linkdir_set(struct linkdir *d, const struct pf_link_settings *set);
-void linkdir_cut(struct fabric *f, struct linkdir *d, enum pf_port_drop why);
-uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len);
-void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
-void linkdir_send_aside(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t leaves);
-uint64_t linkdir_carries(const struct linkdir *d); /* packets now */
-void linkdir_arrived(struct fabric *f, struct linkdir *d, uint64_t at);
-void linkdir_arrived_late(struct fabric *f, struct packet *p, uint64_t at);
-uint64_t linkdir_host_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_t at);
-void source_fire(struct fabric *f, struct source *s);
-void source_free(struct fabric *f, struct source *s);
-
-/* api_port.c */
-void lookahead_update(struct fabric *f);
-int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint32_t missing, uint64_t at_ns,
-                uint64_t *free_at);
-
-/* traffic_manager.c */
-void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
-void port_serve(struct fabric *f, struct port *q, uint64_t start);
-void port_rate_changed(struct fabric *f, struct port *q, uint64_t old_rate);
+/* Serve a port once the event at hand is done. */
 void port_kick(struct fabric *f, struct port *q);
-void port_flush(struct fabric *f, struct port *q);
 
-/* pfc.c */
-bool pfc_admit(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
-void pfc_release(struct fabric *f, struct sw *s, const struct packet *p);
-bool pfc_receive(struct fabric *f, struct port *in, struct packet *p);
-struct packet *pfc_frame(struct fabric *f, struct port *q);
-void pfc_fire(struct fabric *f, struct pfc *pfc);
-void pfc_link_lost(struct fabric *f, struct port *q);
-void pfc_off(struct fabric *f, struct port *q);
-void pfc_free(struct fabric *f, struct port *q);
-void pfc_reset_stats(const struct fabric *f, struct port *q);
-void storm_update(struct fabric *f, struct port *q);
-void storm_fire(struct fabric *f, struct port *q);
-
-/* credits.c */
-bool credits_short(const struct fabric *f, struct port *q, uint32_t priority, const struct packet *head);
-bool credits_admit(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
-struct packet *credits_take(struct fabric *f, struct port *q, struct packet *p, uint32_t priority);
-struct packet *credits_unstash(struct port *q, uint32_t *priority);
-void credits_host_sent(struct port *in, struct packet *p);
-void credits_host_recovers(struct fabric *f, struct port *q);
-void credits_arrived(struct port *in, struct packet *p);
-void credits_release(struct fabric *f, struct packet *p);
-bool credits_receive(struct fabric *f, struct port *in, struct packet *p);
-struct packet *credits_frame(struct fabric *f, struct port *q);
-uint64_t credits_frame_time(struct port *q);
-void credits_announce(struct fabric *f, struct port *q);
-void credits_fire(struct fabric *f, struct credits *cr);
-void credits_flush(struct fabric *f, struct port *q);
-void credits_reset(struct fabric *f, struct port *q);
-void credits_free(struct fabric *f, struct port *q);
-void credits_reset_stats(const struct fabric *f, struct port *q);
-
-/* forwarding.c */
-void target_receive(struct fabric *f, struct port *in, struct packet *p);
-void target_again(struct fabric *f, struct packet *p);
-struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p);
-struct port *switch_port(struct sw *s, uint32_t number);
-
-/* observe.c */
+/* What the outside sees. */
 uint32_t crc32_of(const uint8_t *data, uint32_t len);
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p);
 void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint32_t outbound);
@@ -392,24 +344,12 @@ void notify(struct fabric *f, uint32_t kind, uint32_t device_id, uint32_t ident,
             uint64_t len);
 bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t at);
 
-/* device.c */
-void device_send(struct fabric *f, struct port *q, struct packet *p);
-void device_close(struct fabric *f, struct port *q);
-bool devices_flush(struct fabric *f);
-void device_collect_drops(struct port *q);
-bool device_is_up(const struct port *q);
-void device_receive(struct fabric *f, struct device *d);
-bool device_has_input(const struct device *d);
-struct device *device_next(const struct device *d);
-void device_link_event(struct fabric *f);
-int device_loop_fds(struct fabric *f);
-void device_loop_close(struct fabric *f);
+#define CONTAINER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
 
-
-/* clock.c */
-uint64_t clock_read(const struct fabric *f);
-int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, uint64_t foresee_ns, struct pf_batch *out);
-void settle(struct fabric *f); /* after a change from outside: bring the clock up to date, do what is left */
+/* Each port of a switch. */
+#define EACH_PORT(s, q) \
+    for (uint32_t each_##q = 0; each_##q < (s)->ports_size; each_##q++) \
+        for (struct port *q = (s)->ports[each_##q]; q; q = NULL)
 
 static inline uint64_t random_next(uint64_t *state)
 {
@@ -460,6 +400,15 @@ static inline struct packet *list_pop(struct packet_list *l)
 static inline bool port_has_more(const struct port *q)
 {
     return (q->pfc && q->pfc->due) || (q->credits && (q->credits->due | q->credits->stashed));
+}
+
+/* Write a packet to the trace and to the port's capture, where there are any. */
+static inline void observe(struct fabric *f, const char *what, struct port *q, const struct packet *p, uint32_t outbound)
+{
+    if (f->trace)
+        trace_packet(f, what, q, p);
+    if (q->pcap)
+        pcap_packet(f, q, p, outbound);
 }
 
 static inline void port_drop(struct fabric *f, struct port *q, struct packet *p, enum pf_port_drop why)

@@ -1,8 +1,60 @@
-/* What simple_switch does around the program: the order of clone, digest, resubmit, multicast, drop and
- * unicast, and what each copy keeps (p4-target.md; behavioral-model docs/simple_switch.md). */
+/* Switches: what simple_switch does around the program (p4-target.md; behavioral-model docs/simple_switch.md), with queues of
+ * strict priority in front of one transmitter per port. */
+#include "switch.h"
+
 #include <stdlib.h>
 
-#include "internal.h"
+static void port_serve(struct fabric *f, struct port *q, uint64_t start);
+
+/* The transmitter is free. The loop may be late; the transmitter goes on from when it was due, so that the rate holds. */
+void port_due(struct fabric *f, struct timer *t)
+{
+    timer_cancel(f, t);
+    port_serve(f, CONTAINER(struct port, timer, t), t->time);
+}
+
+/* Grows a zero-filled array so that `index` is in it. */
+bool reserve(void **array, uint32_t *size, uint64_t index, size_t element)
+{
+    if (index < *size)
+        return true;
+    uint64_t wanted = *size ? *size : 16;
+    while (wanted <= index)
+        wanted *= 2;
+    uint8_t *grown = realloc(*array, wanted * element);
+    if (!grown)
+        return false;
+    memset(grown + *size * element, 0, (wanted - *size) * element);
+    *array = grown;
+    *size = (uint32_t)wanted;
+    return true;
+}
+
+/* The port with this number, made on the spot: programs may send to ports that were not added. */
+struct port *switch_port(struct sw *s, uint32_t number)
+{
+    if (number < s->ports_size && s->ports[number])
+        return s->ports[number];
+    struct port *q = number <= MAX_PORT ? calloc(1, sizeof *q) : NULL;
+    if (!q || !reserve((void **)&s->ports, &s->ports_size, number, sizeof *s->ports)) {
+        free(q);
+        return NULL;
+    }
+    q->sw = s;
+    q->number = number;
+    q->implicit = true;
+    q->timer.pos = NO_POS;
+    q->timer.due = port_due;
+    q->storm.pos = NO_POS;
+    q->storm.due = storm_due;
+    linkdir_init(s->fabric, &q->out, q, NULL);
+    linkdir_init(s->fabric, &q->host_in, q, q);
+    q->in = &q->host_in;
+    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++)
+        q->queues[i].limit_packets = 64;
+    s->ports[number] = q;
+    return q;
+}
 
 static void switch_drop(struct fabric *f, struct sw *s, const struct port *q, struct packet *p, enum pf_switch_drop why)
 {
@@ -29,6 +81,45 @@ static void clear_requests(struct p4_phv *phv)
     phv->recirculate = 0;
     phv->truncate_to = P4_NO_TRUNCATE;
 }
+
+/* -- queues --------------------------------------------------------------------------------------------------------- */
+
+/* Tail drop at the queue's limits, then at the port's. The packet counts with its length before egress. */
+static void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uint32_t priority)
+{
+    struct queue *queue = &q->queues[priority];
+    uint32_t bytes = p->queue_bytes;
+    bool queue_full = (queue->limit_packets && queue->packets >= queue->limit_packets) ||
+                      (queue->limit_bytes && queue->bytes + bytes > queue->limit_bytes);
+    bool buffer_full = (q->limit_packets && q->packets >= q->limit_packets) ||
+                       (q->limit_bytes && q->bytes + bytes > q->limit_bytes);
+    if (queue_full || buffer_full) {
+        queue->stats.dropped_packets++;
+        queue->stats.dropped_bytes += bytes;
+        port_drop(f, q, p, queue_full ? PF_D_QUEUE_FULL : PF_D_BUFFER_FULL);
+        return;
+    }
+    if (q->credits && !credits_admit(f, q, p, priority))
+        return;
+    if (q->sw->pfc_classes && !pfc_admit(f, q, p, priority))
+        return;
+    p->qid = (uint8_t)priority;
+    p->time = f->now;
+    list_push(&queue->list, p);
+    queue->packets++;
+    queue->bytes += bytes;
+    q->packets++;
+    q->bytes += bytes;
+    queue->stats.enqueued_packets++;
+    queue->stats.enqueued_bytes += bytes;
+    if (queue->packets > queue->stats.max_packets)
+        queue->stats.max_packets = queue->packets;
+    if (queue->bytes > queue->stats.max_bytes)
+        queue->stats.max_bytes = queue->bytes;
+    port_kick(f, q);
+}
+
+/* -- ingress: the order of clone, digest, resubmit, multicast, drop and unicast, and what each copy keeps ----------- */
 
 static void enqueue(struct fabric *f, struct sw *s, struct packet *p, uint64_t number)
 {
@@ -65,20 +156,28 @@ static void absorb(struct fabric *f, struct sw *s, struct packet *p)
     packet_free(f, p);
 }
 
-/* A copy of `p` with its headers and metadata, sharing its bytes. */
-static struct packet *copy_with_phv(struct fabric *f, struct sw *s, const struct packet *p)
+/* A copy of `p` with an empty PHV, sharing its bytes. */
+static struct packet *copy_plain(struct fabric *f, struct sw *s, const struct packet *p)
 {
     struct p4_phv *phv = phv_get(s);
     struct packet *copy = phv ? packet_share(f, p) : NULL;
-    if (!copy) {
-        if (phv)
-            phv_put(s, phv);
+    if (copy)
+        copy->phv = phv;
+    else if (phv)
+        phv_put(s, phv);
+    if (!copy)
         copy_missed(s, PF_S_MEMORY, 1);
-        return NULL;
+    return copy;
+}
+
+/* The same with its headers and metadata. */
+static struct packet *copy_with_phv(struct fabric *f, struct sw *s, const struct packet *p)
+{
+    struct packet *copy = copy_plain(f, s, p);
+    if (copy) {
+        s->program->phv_copy(copy->phv, p->phv);
+        clear_requests(copy->phv);
     }
-    s->program->phv_copy(phv, p->phv);
-    clear_requests(phv);
-    copy->phv = phv;
     return copy;
 }
 
@@ -141,16 +240,11 @@ static void clone_at_ingress(struct fabric *f, struct sw *s, struct packet *p, u
     const struct session *session = clone_session(s, p->phv);
     if (!session)
         return;
-    struct p4_phv *phv = phv_get(s);
-    struct packet *copy = phv ? packet_share(f, p) : NULL;
-    if (!copy) {
-        if (phv)
-            phv_put(s, phv);
-        copy_missed(s, PF_S_MEMORY, 1);
+    struct packet *copy = copy_plain(f, s, p);
+    if (!copy)
         return;
-    }
+    struct p4_phv *phv = copy->phv;
     s->stats.ingress_clones++;
-    copy->phv = phv;
     program->phv_reset(phv);
     phv->packet_length = phv->ingress_length = ingress_length;
     p4_set(program, phv, P4F_INGRESS_PORT, p->ingress_port);
@@ -305,10 +399,7 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
     in->stats.rx_packets++;
     in->stats.rx_bytes += p->len;
     s->stats.received++;
-    if (f->trace)
-        trace_packet(f, "rx", in, p);
-    if (in->pcap)
-        pcap_packet(f, in, p, 0);
+    observe(f, "rx", in, p, 0);
     p->ingress_port = in->number;
     p->loops = 0;
     if (in->patch) {
@@ -325,7 +416,7 @@ void target_receive(struct fabric *f, struct port *in, struct packet *p)
 }
 
 /* A resubmitted or recirculated packet: as in simple_switch its ingress_port and timestamp are 0 unless preserved. */
-void target_again(struct fabric *f, struct packet *p)
+static void target_again(struct fabric *f, struct packet *p)
 {
     struct port *in = p->at;
     if (in->sw->state != PF_RUNNING) {
@@ -335,8 +426,10 @@ void target_again(struct fabric *f, struct packet *p)
     ingress(f, in->sw, in, p);
 }
 
+/* -- egress and transmission ---------------------------------------------------------------------------------------- */
+
 /* Runs egress on a packet that left its queue. Returns it deparsed, or NULL if it does not go out here. */
-struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p)
+static struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p)
 {
     struct sw *s = q->sw;
     const struct p4_program *program = s->program;
@@ -386,4 +479,189 @@ struct packet *target_egress(struct fabric *f, struct port *q, struct packet *p)
         packet_truncate(p, phv->truncate_to);
     packet_drop_phv(s, p);
     return p;
+}
+
+/* The next packet; NULL when all that wait are of paused priorities, or of such without credit. */
+static struct packet *dequeue(struct fabric *f, struct port *q)
+{
+    uint32_t i = q->sw->config.priority_queues - 1, paused = q->pfc ? q->pfc->paused : 0;
+    while (!q->queues[i].list.head || paused >> i & 1 ||
+           (q->credits && credits_short(f, q, i, q->queues[i].list.head)))
+        if (i-- == 0)
+            return NULL;
+    struct queue *queue = &q->queues[i];
+    struct packet *p = list_pop(&queue->list);
+    queue->packets--;
+    queue->bytes -= p->queue_bytes;
+    q->packets--;
+    q->bytes -= p->queue_bytes;
+    if (q->sw->pfc_classes)
+        pfc_release(f, q->sw, p);
+    if (p->credit_port)
+        credits_release(f, p);
+    return p;
+}
+
+/* A pause frame or an update of credits goes before all packets, and only the peer's MAC takes it. */
+static bool transmit_control(struct fabric *f, struct port *q, uint64_t start)
+{
+    bool pause = q->pfc && q->pfc->due;
+    struct packet *p = pause ? pfc_frame(f, q) : credits_frame(f, q);
+    if (!p)
+        return false;
+    observe(f, pause ? "tx_pause" : "tx_credits", q, p, 1);
+    q->free_at = start + (pause ? linkdir_serialise(&q->out, &q->out.rate_rest, p->len) : credits_frame_time(q));
+    linkdir_send(f, &q->out, p, q->free_at, false);
+    return true;
+}
+
+static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_t start)
+{
+    q->stats.tx_packets++;
+    q->stats.tx_bytes += p->len;
+    q->sw->stats.transmitted++;
+    observe(f, "tx", q, p, 1);
+    q->free_at = start + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
+    switch (q->peer_kind) {
+    case PEER_CPU:
+        if (p->missing)
+            packet_reveal(f, p);
+        notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, packet_stored(p));
+        packet_free(f, p);
+        break;
+    case PEER_NONE:
+        port_drop(f, q, p, PF_D_NO_PEER);
+        break;
+    default:
+        linkdir_send(f, &q->out, p, q->free_at, false);
+    }
+}
+
+/* Sends while the transmitter is free: the highest priority first; egress runs when a packet leaves its queue.
+ * The first transmission begins at `start`, which may lie before now. */
+static void port_serve(struct fabric *f, struct port *q, uint64_t start)
+{
+    while ((q->packets || port_has_more(q)) && q->sw->state == PF_RUNNING) {
+        if (q->free_at > f->now) {
+            timer_arm(f, &q->timer, q->free_at, next_order(f));
+            return;
+        }
+        if ((q->pfc && q->pfc->due) || (q->credits && q->credits->due)) {
+            if (transmit_control(f, q, start))
+                start = q->free_at;
+            continue;
+        }
+        uint32_t lane;
+        struct packet *p = q->credits && q->credits->stashed ? credits_unstash(q, &lane) : NULL;
+        if (!p) {
+            if (!(p = dequeue(f, q)))
+                return;
+            lane = p->qid;
+            if (!q->patch)
+                p = target_egress(f, q, p);
+        }
+        if (p && q->credits)
+            p = credits_take(f, q, p, lane);
+        if (p) {
+            transmit(f, q, p, start);
+            start = q->free_at;
+        }
+    }
+}
+
+/* A faster link finishes sooner what it is about to send; otherwise a new rate holds from the next packet. */
+void port_rate_changed(struct fabric *f, struct port *q, uint64_t old_rate)
+{
+    uint64_t rate = q->out.set.rate_bps;
+    if (q->free_at <= f->now || old_rate == 0 || (rate && rate <= old_rate))
+        return;
+    unsigned __int128 left = (unsigned __int128)(q->free_at - f->now) * old_rate;
+    q->free_at = f->now + (rate ? (uint64_t)(left / rate) : 0);
+    if (q->timer.pos != NO_POS)
+        timer_arm(f, &q->timer, q->free_at, next_order(f));
+}
+
+/* Empties the queues (stop, restart, another program). */
+void port_flush(struct fabric *f, struct port *q)
+{
+    struct packet *p;
+    for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
+        struct queue *queue = &q->queues[i];
+        while ((p = list_pop(&queue->list))) {
+            q->sw->stats.drops[PF_S_FLUSHED]++;
+            if (q->sw->pfc_classes)
+                pfc_release(f, q->sw, p);
+            packet_drop_phv(q->sw, p);
+            packet_free(f, p);
+        }
+        queue->packets = queue->bytes = 0;
+    }
+    if (q->credits)
+        credits_flush(f, q);
+    q->packets = q->bytes = 0;
+    timer_cancel(f, &q->timer);
+}
+
+/* Work that an event left behind at the same instant: ports with new packets first, in the order in which
+ * they got them, then resubmitted and recirculated packets. */
+void drain(struct fabric *f)
+{
+    for (;;) {
+        struct port *q = f->kicked_head;
+        if (q) {
+            f->kicked_head = q->next_kicked;
+            if (!f->kicked_head)
+                f->kicked_tail = NULL;
+            q->kicked = false;
+            port_serve(f, q, f->now);
+            continue;
+        }
+        struct packet *p = list_pop(&f->again);
+        if (!p)
+            return;
+        target_again(f, p);
+    }
+}
+
+/* -- packets from outside ------------------------------------------------------------------------------------------- */
+
+/* A packet from outside, which needs no link where that has neither time nor effects. */
+void port_take_in(struct fabric *f, struct port *q, struct packet *p, uint64_t at)
+{
+    const struct linkdir *d = &q->host_in;
+    if (d->up && !d->impaired && !d->set.rate_bps && !d->set.delay_ns && !q->credits)
+        target_receive(f, q, p);
+    else
+        host_sends(f, q, p, at);
+}
+
+/* The next frame of a source is due. */
+void source_due(struct fabric *f, struct timer *t)
+{
+    struct source *s = CONTAINER(struct source, timer, t);
+    uint64_t at = t->time;
+    uint32_t i = s->index;
+    s->index = i + 1 == s->nframes ? 0 : i + 1;
+    if (--s->left)
+        timer_arm(f, &s->timer, at + s->interval_ns, next_order(f));
+    else
+        timer_cancel(f, &s->timer);
+    struct packet *p = packet_new(f, s->lengths[i]);
+    if (!p) {
+        s->port->stats.drops[PF_D_MEMORY]++;
+        return;
+    }
+    memcpy(p->data, s->frames[i]->mem, s->lengths[i]);
+    p->len = s->lengths[i];
+    port_take_in(f, s->port, p, at);
+}
+
+void source_free(struct fabric *f, struct source *s)
+{
+    timer_cancel(f, &s->timer);
+    for (uint32_t i = 0; i < s->nframes; i++)
+        free(s->frames[i]);
+    free(s->frames);
+    free(s->lengths);
+    free(s);
 }

@@ -2,10 +2,9 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "run.h"
 
 #define EVENTS_PER_LOCK 512u /* then control operations get their turn */
 #define EPOLL_EVENTS 64
@@ -29,18 +28,6 @@ static void cpu_relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("isb");
 #endif
-}
-
-static uint64_t clock_ns(clockid_t id)
-{
-    struct timespec ts;
-    clock_gettime(id, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-uint64_t clock_read(const struct fabric *f)
-{
-    return clock_ns(CLOCK_MONOTONIC) - f->origin;
 }
 
 void settle(struct fabric *f)
@@ -68,6 +55,28 @@ static void tick_all(struct fabric *f)
     for (struct sw *s = f->switches; s; s = s->next)
         if (s->instance)
             s->instance->now_ns = f->now;
+}
+
+/* Executes the next event, of which there is one. */
+static void run_step(struct fabric *f)
+{
+    struct timer *t = next_events(f)->heap[0].timer;
+    if (t->time > f->now)
+        f->now = t->time;
+    f->events++;
+    t->due(f, t);
+    drain(f);
+}
+
+/* Delivers what is on its way to the outside and arrives until then: nothing that happens meanwhile can change it, unless
+ * a link is changed, which does not happen before `until`. */
+static void foresee(struct fabric *f, uint64_t until)
+{
+    while (f->outbox.size && f->outbox.heap[0].time <= until) {
+        struct timer *t = f->outbox.heap[0].timer;
+        f->events++;
+        t->due(f, t);
+    }
 }
 
 static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery, bool foresight)
@@ -104,7 +113,7 @@ static int run_virtual(struct fabric *f, uint64_t limit, bool stop_on_delivery, 
 }
 
 /* `foresee_ns`: also what arrives outside until then is delivered, as far as it is certain. */
-int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, uint64_t foresee_ns, struct pf_batch *out)
+static int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, uint64_t foresee_ns, struct pf_batch *out)
 {
     if (f->real)
         return PF_E_CLOCK;
@@ -133,19 +142,108 @@ int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, u
 
 int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out)
 {
-    pf_lock(f);
-    int result = run_locked(f, until_ns, stop_on_delivery, 0, out);
-    pf_unlock(f);
-    return result;
+    LOCKED(f);
+    return run_locked(f, until_ns, stop_on_delivery, 0, out);
 }
 
 uint64_t pf_next_event(struct fabric *f)
 {
-    pf_lock(f);
-    uint64_t next = next_time(f);
-    pf_unlock(f);
-    return next;
+    LOCKED(f);
+    return next_time(f);
 }
+
+/* -- hosts of the virtual clock, many at once: one call takes what they send, and brings what concerns them --------- */
+
+int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count, struct pf_transmitter *transmitters,
+                    uint64_t *lookahead_ns)
+{
+    if (f->real)
+        return PF_E_CLOCK;
+    LOCKED(f);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct linkdir *d = &ports[i]->host_in;
+        transmitters[i] = (struct pf_transmitter){d->set.rate_bps, d->set.overhead_bytes, d->set.host_queue_bytes,
+                                                  d->free_at, d->rate_rest};
+    }
+    *lookahead_ns = f->lookahead_ns;
+    return PF_OK;
+}
+
+static int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint32_t missing, uint64_t at_ns,
+                uint64_t *free_at)
+{
+    struct linkdir *d = &q->host_in;
+    if (len > MAX_PACKET || (missing && (uint64_t)missing + PF_LEAST_STORED > len))
+        return PF_E_RANGE;
+    if (q->peer_kind != PEER_EXTERNAL)
+        return PF_E_BUSY;
+    if (!f->real && (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now))
+        return PF_E_PAST;
+    uint32_t stored = len - missing;
+    struct packet *p = packet_new(f, stored);
+    if (!p)
+        return PF_E_MEMORY;
+    d->last_inject = at_ns;
+    memcpy(p->data, data, stored);
+    p->len = len;
+    p->missing = missing;
+    p->tail = missing ? PF_TAIL_BYTES : 0;
+    *free_at = host_sends(f, q, p, at_ns);
+    return PF_OK;
+}
+
+int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t at_ns, uint64_t *free_at)
+{
+    struct fabric *f = q->sw->fabric;
+    uint64_t free;
+    LOCKED(f);
+    int result = port_inject(f, q, data, len, 0, at_ns, &free);
+    if (result == PF_OK && free_at)
+        *free_at = free;
+    if (result == PF_OK && f->real)
+        settle(f); /* wakes the loop */
+    return result;
+}
+
+static int send_locked(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
+                       const uint8_t *bytes, uint64_t *told)
+{
+    uint64_t surprises = 0;
+    int result = f->real ? PF_E_CLOCK : PF_OK;
+    for (uint64_t i = 0; i < count && result == PF_OK; i++) {
+        const struct pf_send *s = &sends[i];
+        uint64_t free_at = 0;
+        f->sending_at = s->at_ns;
+        result = port_inject(f, ports[s->port], bytes, s->length, s->missing, s->at_ns, &free_at);
+        surprises += free_at != s->free_at_ns;
+        bytes += result == PF_OK ? s->length - s->missing : 0;
+        *told = result == PF_OK ? surprises : i;
+    }
+    f->sending_at = PF_NO_TIME;
+    return result;
+}
+
+int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
+            const uint8_t *bytes, uint64_t *told)
+{
+    *told = 0;
+    LOCKED(f);
+    return send_locked(f, ports, sends, count, bytes, told);
+}
+
+int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
+                const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out)
+{
+    *told = 0;
+    *out = (struct pf_batch){0};
+    LOCKED(f);
+    int result = send_locked(f, ports, sends, count, bytes, told);
+    if (result == PF_OK)
+        result = run_locked(f, until_ns, 1, foresee_ns, out);
+    return result;
+}
+
+/* -- the real clock ------------------------------------------------------------------------------------------------- */
 
 /* Executes what is due, and records how late it was. */
 static void run_real(struct fabric *f)
@@ -158,8 +256,8 @@ static void run_real(struct fabric *f)
         if (due > f->wall)
             break;
         histogram_add(&f->lag, f->wall - due);
-        if (t->kind == TIMER_PORT) {
-            struct port *q = (struct port *)(void *)((char *)(uintptr_t)t - offsetof(struct port, timer));
+        if (t->due == port_due) {
+            struct port *q = CONTAINER(struct port, timer, (uintptr_t)t);
             histogram_add(&q->lag, f->wall - due);
         }
         run_step(f);
@@ -220,7 +318,7 @@ static bool attend(struct fabric *f, void *source)
 static bool look(struct fabric *f)
 {
     bool work = false;
-    for (struct device *d = f->devices; d; d = device_next(d))
+    for (struct device *d = f->devices; d; d = d->next)
         if (device_has_input(d)) {
             take_from(f, d);
             work = true;
@@ -321,14 +419,13 @@ int pf_start(struct fabric *f)
         errno = error;
         return PF_E_SYSTEM;
     }
-    pf_lock(f);
+    LOCKED(f);
     f->running = true;
     if (pthread_getcpuclockid(f->thread, &f->cpu_clock) != 0)
         f->cpu_clock = CLOCK_PROCESS_CPUTIME_ID;
     f->lag_since = clock_read(f);
     f->lag_cpu_since = clock_ns(f->cpu_clock);
     f->lag_events_since = f->events;
-    pf_unlock(f);
     return PF_OK;
 }
 
@@ -348,7 +445,7 @@ int pf_stop(struct fabric *f)
 
 void pf_lateness(struct fabric *f, struct pf_lateness *out, uint32_t reset)
 {
-    pf_lock(f);
+    LOCKED(f);
     uint64_t wall = f->real ? clock_read(f) : 0, cpu = f->running ? clock_ns(f->cpu_clock) : f->lag_cpu_since;
     *out = (struct pf_lateness){histogram_read(&f->lag), histogram_read(&f->busy), cpu - f->lag_cpu_since,
                                 wall - f->lag_since, f->events - f->lag_events_since};
@@ -359,5 +456,4 @@ void pf_lateness(struct fabric *f, struct pf_lateness *out, uint32_t reset)
         f->lag_cpu_since = cpu;
         f->lag_events_since = f->events;
     }
-    pf_unlock(f);
 }
