@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from mrclab.cli.errors import report_errors
+
 
 def test_an_interrupted_import_is_no_traceback() -> None:
     code = (
@@ -18,3 +22,12 @@ def test_an_interrupted_import_is_no_traceback() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_library_for_which_there_is_no_memory_is_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, report_errors():
+        raise ImportError("/x/cygrpc.so: failed to map segment from shared object")
+    assert ended.value.code == 1
+    assert "no memory is left" in capsys.readouterr().err
+    with pytest.raises(ImportError), report_errors():
+        raise ImportError("No module named 'x'")
