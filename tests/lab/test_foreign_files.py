@@ -23,6 +23,9 @@ from mrclab.cli.app import main
 from mrclab.lab import policies
 from mrclab.lab.policies import PolicyRefused
 from mrclab.lab.records import trusted
+from mrclab.lab.records.capture_tail import CaptureTail
+from mrclab.lab.records.record import LabFolder
+from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches.program import OwnProgramError, program_of
 from mrclab.results.reading import FolderError
 from mrclab.results.resultdir import prepared
@@ -286,6 +289,8 @@ def test_another_users_link_chooses_no_file_of_ours(shared: pathlib.Path, tmp_pa
     with pytest.raises(FolderError, match=r"no folder for results: .* is a link"), prepared(shared / "folder" / "x", 0):
         pass
     assert {path.name: path.read_text() for path in ours.iterdir()} == {"file": "before"}
+    with pytest.raises(RunError, match="is a link of user"):
+        CaptureTail(LabFolder(tmp_path), shared / "file")
     # Our own links, and root's, are followed as before.
     (shared / "mine").symlink_to(ours / "file")
     files.write_whole(shared / "mine", "after")

@@ -159,7 +159,7 @@ def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
             attempt.
     """
     with _named(path):
-        _no_foreign_links(pathlib.Path(os.path.abspath(path)))
+        check_links(path)
         target = pathlib.Path(os.path.realpath(path))
         plain = not target.exists() or target.is_file()
         temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}" if plain else target
@@ -187,13 +187,14 @@ def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
         raise
 
 
-def _no_foreign_links(path: pathlib.Path) -> None:
+def check_links(path: str | os.PathLike[str]) -> None:
     """Check that only our links and root's lead to a path: another user's would choose which of our files we replace.
 
     Raises:
         OSError: one of another user's does.
     """
-    for part in (path, *path.parents):
+    way = pathlib.Path(os.path.abspath(path))
+    for part in (way, *way.parents):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = part.lstat()
             if stat.S_ISLNK(found.st_mode) and found.st_uid not in _trusted():
