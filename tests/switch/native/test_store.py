@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import random
@@ -254,3 +255,13 @@ def test_a_build_that_is_ended_leaves_neither_compilers_nor_their_files(
     os.close(reader)
     assert Path(begun.read_text().strip()).is_relative_to(cache)
     assert not [path for path in cache.rglob("*") if path.name != ".lock"]
+
+
+def test_a_compiler_that_may_start_no_process_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cc"
+    said = f"fatal error: cannot execute cc1: vfork: {os.strerror(errno.EAGAIN)}"
+    compiler.write_text(f'#!/bin/sh\ncase "$1" in --version|-dumpmachine) exit 0;; esac\necho "{said}" >&2\nexit 1\n')
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(BuildError, match="`ulimit -u`"):
+        build("answer", generated=SOURCE)

@@ -162,6 +162,8 @@ def _run(command: list[str], what: str, folder: Path) -> None:
             # Of the compiler's many lines, assembler and linker say why.
             text = f"{cache_dir()}: cannot keep what was compiled: {os.strerror(errno.ENOSPC)}"
             raise BuildError(f"{text}; make room there, or set MRCLAB_CACHE")
+        if os.strerror(errno.EAGAIN) in errors:
+            raise BuildError(f"{what}: the C compiler can start no process; raise the limit (`ulimit -u`)")
         raise BuildError(f"{_not_linux()}{what}: the C compiler failed:\n{errors[-4000:]}")
 
 
