@@ -140,7 +140,8 @@ def attempt(words: str, surrounding: str, prepared: pathlib.Path, here: pathlib.
             check=False,
         )
     wrong = []
-    if code not in ((0, 1, 2, 124) if words.startswith("web") else (0, 1, 2)):
+    # `web` goes on until it is ended, and `figures` has a code for figures that could not run.
+    if code not in (0, 1, 2, *{"web": (124,), "figures": (3,)}.get(words.split()[0], ())):
         wrong.append(f"exit {code}")
     if "Traceback" in said + told:
         wrong.append("a traceback")
