@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -80,6 +81,21 @@ def test_a_command_that_is_run() -> None:
     assert (failed.returncode, failed.stderr) == (1, "no\n")
     with pytest.raises(subprocess.TimeoutExpired):
         interruption.run(["sleep", "3600"], timeout=0.01)
+
+
+def test_what_a_command_has_started_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+
+    def come() -> None:
+        assert os.read(reader, 1) == b"1"  # It has started another one.
+        raise Interrupted(TERM)
+
+    monkeypatch.setattr(interruption, "check", come)
+    with pytest.raises(Interrupted):
+        interruption.run(["sh", "-c", f"(printf 1; sleep 20; echo alive) > /dev/fd/{writer} & wait"], pass_fds=[writer])
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
 
 
 TWICE = """

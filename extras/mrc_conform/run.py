@@ -78,6 +78,8 @@ def run_case(case: Case, device: Device, seed: int) -> CaseResult:
         text = str(error)
     except DeviceError as error:
         verdict, text = Verdict.ERROR, str(error)
+    except MemoryError:  # of the machine, not of the device
+        raise
     except Exception:  # noqa: BLE001 - one case must not end the run; the traceback is its result
         verdict, text = Verdict.ERROR, traceback.format_exc(limit=-3)
     transcript = tuple(script.transcript) if script is not None else ()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mrc_topo.base import look
-from mrc_topo.base.files import write_whole
+from mrc_topo.base.files import WriteError, check_links, write_whole
 from mrc_workshop import trace
 from mrc_workshop.exercise import Exercise
 from mrc_workshop.job import Document
@@ -40,6 +40,10 @@ def keep(
         WriteError: they cannot be written.
     """
     folder.mkdir(exist_ok=True)
+    try:
+        check_links(folder)
+    except OSError as error:
+        raise WriteError(folder, error) from error
     for name in (CAPTURE, PAGE, REPORT):
         (folder / name).unlink(missing_ok=True)
     packets = [packet for line in lines for packet in line.packets][:MAX_PACKETS]

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from p4lite.errors import P4liteError
+from p4lite.folders import check_links
 
 UNFINISHED = ".part"
 """How the names of files end that are being written; of a killed process they stay."""
@@ -72,9 +73,11 @@ def open_standard_streams() -> None:
 def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:
     """Write a file (text as UTF-8) whole or not at all; `mode` is subject to the umask. Raises OSError.
 
-    A device or a pipe is written to directly. The target of a symbolic link is replaced, not the link.
+    A device, or a pipe with a reader, is written to directly. The target of a symbolic link is replaced, not the link;
+    a link of another user's is refused.
     """
     try:
+        check_links(Path(os.path.abspath(path)))
         _write(Path(os.path.realpath(path)), data.encode() if isinstance(data, str) else data, mode)
     except OSError as error:  # it names a file that the caller has not heard of
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
@@ -90,7 +93,11 @@ def discard_output() -> None:
 
 def _write(target: Path, content: bytes, mode: int) -> None:
     if target.exists() and not target.is_file():
-        target.write_bytes(content)
+        # Opening a pipe that nothing reads would wait; it fails instead.
+        handle = os.open(target, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(handle, True)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         return
     temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import pwd
@@ -119,6 +120,19 @@ def check_code_file(path: Path) -> Path:
     if _is_changeable(found, sticky=False):
         raise FolderError(f"{path}: others can write to it; `chmod go-w {path}` after a look at what is in it")
     return real
+
+
+def check_links(path: Path) -> None:
+    """Check that only our links and root's lead to a path: another user's would choose which of our files we replace.
+
+    Raises:
+        OSError: one of another user's does.
+    """
+    for part in (path, *path.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = part.lstat()
+            if stat.S_ISLNK(found.st_mode) and found.st_uid not in {0, os.geteuid(), *_strangers()}:
+                raise OSError(errno.EPERM, f"{part} is a link of user {found.st_uid}'s; name a place without it")
 
 
 def _check_way(path: Path, *, closed: bool) -> None:

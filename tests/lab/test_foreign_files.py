@@ -15,13 +15,20 @@ from typing import Any
 import pytest
 import yaml
 
+import p4lite.files
 from mrc_host.policy import load_class
+from mrc_topo.base import files
 from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
 from mrclab.cli.app import main
 from mrclab.lab import policies
 from mrclab.lab.policies import PolicyRefused
 from mrclab.lab.records import trusted
+from mrclab.lab.records.capture_tail import CaptureTail
+from mrclab.lab.records.record import LabFolder
+from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches.program import OwnProgramError, program_of
+from mrclab.results.reading import FolderError
+from mrclab.results.resultdir import prepared
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
 from mrclab.runs.sessions import session_for
@@ -265,3 +272,37 @@ def test_a_command_says_how_a_file_is_named(
     assert ended.value.code == 2
     assert "./mine" in said, said
     assert "workloads: " in said, said
+
+
+@as_root
+def test_another_users_link_chooses_no_file_of_ours(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ours = tmp_path / "ours"
+    ours.mkdir()
+    (ours / "file").write_text("before")
+    for name, target in (("folder", ours), ("file", ours / "file"), ("new", ours / "new")):
+        (shared / name).symlink_to(target)
+        os.chown(shared / name, NOBODY, NOBODY, follow_symlinks=False)
+    for write in (files.write_whole, p4lite.files.write_whole):
+        for name in ("folder/file", "folder/new", "file", "new"):
+            with pytest.raises(OSError, match=f"link of user {NOBODY}'s; name a place without it"):
+                write(shared / name, "after")
+    with pytest.raises(FolderError, match=r"no folder for results: .* is a link"), prepared(shared / "folder" / "x", 0):
+        pass
+    assert {path.name: path.read_text() for path in ours.iterdir()} == {"file": "before"}
+    with pytest.raises(RunError, match="is a link of user"):
+        CaptureTail(LabFolder(tmp_path), shared / "file")
+    # Our own links, and root's, are followed as before.
+    (shared / "mine").symlink_to(ours / "file")
+    files.write_whole(shared / "mine", "after")
+    assert (ours / "file").read_text() == "after"
+
+
+def test_a_pipe_that_nothing_reads_is_refused(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for write in (files.write_whole, p4lite.files.write_whole):
+        with pytest.raises(OSError, match="No such device or address"):
+            write(tmp_path / "pipe", "x")
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        write(tmp_path / "pipe", "text")
+        assert os.read(reader, 99) == b"text"
+        os.close(reader)

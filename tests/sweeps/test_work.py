@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import pathlib
 import re
@@ -15,12 +16,14 @@ import pytest
 from mrc_topo.base.files import WriteError
 from mrc_topo.base.plain import decode, encode
 from mrclab.cli.app import main
+from mrclab.lab.records.limits import LimitError
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import store as keeping
 from mrclab.studies.cells.tables import has_parquet
 from mrclab.studies.sweeps import measure, page, plan, store, work
 from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus, RunTask
 from mrclab.studies.sweeps.spec import load_sweep, parse_sweep
+from p4lite.switch.errors import BuildError
 
 DATED = {"sweep.json", store.CSV, page.PAGE}
 
@@ -340,6 +343,26 @@ def test_run_that_cannot_be_done_is_an_error_with_its_reason(
     assert done == []
     assert carry_out(pinned, tmp_path, again=True) == []
     assert not list((tmp_path / store.LOGS).iterdir())
+
+
+@pytest.mark.parametrize(
+    "lack", [OSError(errno.ENOSPC, "full"), MemoryError(), BuildError("no compiler"), LimitError("16 files")]
+)
+def test_run_for_which_the_machine_lacked_something_is_done_next_time(
+    lack: Exception, pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        try:
+            raise lack
+        except type(lack):
+            raise RuntimeError("the lab did not come up") from None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(measure, "_experiment", broken)
+        assert {answer.status for _, answer in carry_out(pinned, tmp_path)} == {RunStatus.DIED}
+    done = without_runs(monkeypatch)
+    assert carry_out(pinned, tmp_path) == []
+    assert len(done) == 12
 
 
 def test_page_of_a_sweep_is_small_and_loads_nothing_from_elsewhere(

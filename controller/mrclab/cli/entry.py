@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import signal
+import sys
+import threading
 
 
 def main() -> None:
     """Import the command line and run it; exit code 130 if it is interrupted before that."""
     _reset_signals()
+    check_threads()
     from mrclab.cli.app import main as command
 
     command()
+
+
+def check_threads() -> None:
+    """End the command with a sentence if it may start no thread.
+
+    OpenBLAS, which numpy loads, starts some and sends SIGINT to its own process where it cannot.
+    """
+    try:
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+    except RuntimeError:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        text = f"no thread can start: you may have {limit} processes and threads here; raise it (`ulimit -u`)"
+        with contextlib.suppress(OSError):
+            os.write(2, f"mrclab: error: {text}\n".encode())
+        sys.exit(1)
 
 
 def _reset_signals() -> None:

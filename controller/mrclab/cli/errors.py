@@ -20,6 +20,9 @@ from p4lite.terminal import harmless
 
 #: Characters of a line of an error; a value that a message quotes may be of any length.
 LONGEST = 2000
+NO_MEMORY = "no memory is left; use fewer hosts, smaller messages or smaller files, or raise `ulimit -v`"
+#: What the loader says of a library for which there is no memory.
+UNMAPPED = "failed to map segment"
 #: Errors of packages that do not use `mrc_topo.base`, by module and name, with their exit codes.
 FOREIGN = (("mrc_host.policy", "PolicyError", ExitCode.FAILED),)
 
@@ -76,8 +79,11 @@ def report_errors() -> Iterator[None]:
         place = f"{where}: " if where else ""
         end(f"{place}{error.strerror or error}", ExitCode.FAILED)
     except MemoryError:
-        text = "no memory is left; use fewer hosts, smaller messages or smaller files, or raise `ulimit -v`"
-        end(text, ExitCode.FAILED)
+        end(NO_MEMORY, ExitCode.FAILED)
+    except ImportError as error:
+        if UNMAPPED not in str(error):
+            raise
+        end(NO_MEMORY, ExitCode.FAILED)
     except Interrupted as error:
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

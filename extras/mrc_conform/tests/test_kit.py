@@ -235,3 +235,12 @@ def test_kit_shares_no_code_with_the_endpoint() -> None:
         "sys.exit(any(name.startswith('mrc_host') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _without_memory(script: Script) -> None:
+    raise MemoryError
+
+
+def test_memory_that_the_machine_has_not_is_no_result_of_the_device() -> None:
+    with pytest.raises(MemoryError):
+        run_case(_case(_without_memory), device(), 1)

@@ -5,6 +5,7 @@ The process itself is replaced: it leaves the facts that a test wants.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mrc_topo.base.files import WriteError
 from mrc_topo.shipped import shipped
 from mrc_workshop import confine, exercise, judge, keep
 from mrc_workshop.confine import ConfinedOutcome
@@ -506,3 +508,15 @@ def test_files_are_kept_where_it_is_asked(tmp_path: pathlib.Path, monkeypatch: p
     assert report.files == [str(tmp_path / "kept" / keep.PAGE)]
     assert (tmp_path / "kept" / keep.PAGE).is_file()
     assert (report.output, report.spent_s, report.isolation) == ("printed\n", 1.5, {"network": True})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user, as whom only root can act")
+def test_what_a_check_keeps_is_not_written_through_a_learners_link(tmp_path: pathlib.Path) -> None:
+    ours, folder = tmp_path / "ours", tmp_path / "check"
+    ours.mkdir()
+    (ours / keep.PAGE).write_text("before")
+    folder.symlink_to(ours)
+    os.chown(folder, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(WriteError, match="is a link of user 65534's"):
+        keep.keep({}, exercise.find("05"), [], tmp_path, folder)
+    assert [(path.name, path.read_text()) for path in ours.iterdir()] == [(keep.PAGE, "before")]

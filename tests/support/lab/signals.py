@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
 import os
 import pathlib
 import random
@@ -149,9 +148,9 @@ def shoot(words: Sequence[str], at_s: float, number: int, folder: pathlib.Path) 
 
 
 def interrupted_runs(folder: pathlib.Path) -> list[str]:
-    """Return the runs of a sweep's folder that are kept and tell of a signal."""
+    """Return the runs of a folder of sweeps or figures that are kept and tell of a signal."""
     found = sorted((folder / "runs").glob("*.json"))
-    return [path.name for path in found if "interrupted" in json.loads(path.read_text(encoding="utf-8"))["failure"]]
+    return [path.name for path in found if "interrupted by" in path.read_text(encoding="utf-8")]
 
 
 def campaign(verb: str, moments: int, rng: random.Random) -> list[Shot]:
@@ -176,6 +175,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--moments", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
+    # A shell lets what it starts in the background ignore SIGINT, and commands would inherit that until they begin.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     bad = False
     for verb in given.verbs or VERBS:
         if missing(verb):

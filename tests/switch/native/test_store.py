@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import random
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from p4lite import progress
 from p4lite.folders import FolderError, check_private, make_private
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import _compiler_identity, build, cache_dir
@@ -218,3 +220,48 @@ def test_another_target_of_the_compiler_has_objects_of_its_own(tmp_path: Path, m
     monkeypatch.setenv("MRCLAB_TEST_TARGET", "aarch64-linux-gnu")
     _compiler_identity.cache_clear()
     assert build("answer", generated=SOURCE) != one
+
+
+#: A compiler that begins another program, which outlives it if only the compiler is ended.
+DRIVER = """\
+#!/bin/sh
+case "$1" in --version|-dumpmachine) exit 0;; esac
+(sleep 20; echo alive) > {folder}/pipe &
+echo > "$TMPDIR/intermediate.s"
+echo "$TMPDIR" > {folder}/begun
+wait
+"""
+
+
+def test_a_build_that_is_ended_leaves_neither_compilers_nor_their_files(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, begun = tmp_path / "cc", tmp_path / "begun"
+    driver.write_text(DRIVER.format(folder=tmp_path))
+    driver.chmod(0o700)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    monkeypatch.setenv("CC", str(driver))
+
+    def end() -> None:
+        if begun.exists() and begun.read_text():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress, "look", end)
+    with pytest.raises(KeyboardInterrupt):
+        build("answer", generated=SOURCE)
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # The pipe's last writer is gone.
+    os.close(reader)
+    assert Path(begun.read_text().strip()).is_relative_to(cache)
+    assert not [path for path in cache.rglob("*") if path.name != ".lock"]
+
+
+def test_a_compiler_that_may_start_no_process_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cc"
+    said = f"fatal error: cannot execute cc1: vfork: {os.strerror(errno.EAGAIN)}"
+    compiler.write_text(f'#!/bin/sh\ncase "$1" in --version|-dumpmachine) exit 0;; esac\necho "{said}" >&2\nexit 1\n')
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(BuildError, match="`ulimit -u`"):
+        build("answer", generated=SOURCE)

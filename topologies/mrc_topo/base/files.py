@@ -20,7 +20,8 @@ UNFINISHED = ".part"
 """How the names of files end that are being written; of a killed process they stay."""
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_OLD: Final = os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC
+# Opening a pipe that nothing reads would wait; it fails instead.
+_OLD: Final = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
 #: The most that one reading of a `Bounded` file takes into memory.
 PIECE: Final = 1 << 20
 _KINDS: Final = {
@@ -151,16 +152,20 @@ def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 
 def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a file that appears under its name, whole, at the end of the context; `mode` is subject to the umask.
 
-    A device or a pipe is written to directly. The target of a symbolic link is replaced, not the link.
+    A device, or a pipe with a reader, is written to directly. The target of a symbolic link is replaced, not the link.
 
     Raises:
-        WriteError: the file cannot be made or completed; nothing is left of the attempt.
+        WriteError: the file cannot be made or completed, or another user's link leads to it; nothing is left of the
+            attempt.
     """
     with _named(path):
+        check_links(path)
         target = pathlib.Path(os.path.realpath(path))
         plain = not target.exists() or target.is_file()
         temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}" if plain else target
-        file = os.fdopen(os.open(temporary, _NEW if plain else _OLD, mode), "wb")
+        handle = os.open(temporary, _NEW if plain else _OLD, mode)
+        os.set_blocking(handle, True)
+        file = os.fdopen(handle, "wb")
     try:
         try:
             yield file
@@ -180,6 +185,29 @@ def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
             with contextlib.suppress(OSError):
                 temporary.unlink()
         raise
+
+
+def check_links(path: str | os.PathLike[str]) -> None:
+    """Check that only our links and root's lead to a path: another user's would choose which of our files we replace.
+
+    Raises:
+        OSError: one of another user's does.
+    """
+    way = pathlib.Path(os.path.abspath(path))
+    for part in (way, *way.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = part.lstat()
+            if stat.S_ISLNK(found.st_mode) and found.st_uid not in _trusted():
+                raise OSError(errno.EPERM, f"{part} is a link of user {found.st_uid}'s; name a place without it")
+
+
+def _trusted() -> set[int]:
+    """Return the user IDs of root and us; in a user namespace, also the one that stands for all outside of it."""
+    users = {0, os.geteuid()}
+    with contextlib.suppress(OSError, ValueError):
+        if pathlib.Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ["0", "0", "4294967295"]:
+            users.add(int(pathlib.Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii")))
+    return users
 
 
 @contextlib.contextmanager

@@ -126,7 +126,7 @@ def sleep(seconds: float) -> None:
 def run(
     command: Sequence[str], *, input: str | None = None, timeout: float | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as `subprocess.run` does, with its output as text; kill it when a signal comes.
+    """Run a command as `subprocess.run` does, with its output as text; kill it and what it started when a signal comes.
 
     Raises:
         Interrupted: a signal came.
@@ -142,7 +142,7 @@ def run(
             stdin.write(input)
             stdin.seek(0)
         process = stack.enter_context(
-            subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, text=True, **options)
+            subprocess.Popen(command, stdin=stdin, stdout=pipe, stderr=pipe, text=True, process_group=0, **options)
         )
         try:
             while True:
@@ -155,7 +155,8 @@ def run(
                     raise subprocess.TimeoutExpired(command, timeout) from None
                 return subprocess.CompletedProcess(command, process.returncode, said, errors)
         except BaseException:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             raise
 
 

@@ -10,6 +10,7 @@ import stat
 from types import TracebackType
 
 from mrc_topo.base.document import printable
+from mrc_topo.base.files import check_links
 from mrc_topo.topology import Host, Topology
 from mrclab.lab.records.record import LabFolder
 from mrclab.lab.records.rundir import RunError
@@ -60,6 +61,7 @@ class CaptureTail:
         self._done = 0
         self._source = -1
         try:
+            check_links(output)
             self._file = output.open("wb")
         except OSError as error:
             raise RunError(f"{output}: cannot be written: {error.strerror}") from error

@@ -19,25 +19,29 @@ LEAST_SPACE = 2 << 30
 LEAST_SIMULATION = 256 << 20
 
 
+class LimitError(RunError):
+    """A limit that is too low; the text names it and the remedy."""
+
+
 def check(clock: str) -> None:
     """Raise the limit of open files as far as allowed, and check the limits.
 
     Raises:
-        RunError: a limit is too low for a lab on this clock; the text names it and the remedy.
+        LimitError: a limit is too low for a lab on this clock.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:
         wanted = LEAST_FILES if hard == resource.RLIM_INFINITY else min(LEAST_FILES, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         if wanted < LEAST_FILES:
-            raise RunError(
+            raise LimitError(
                 f"a process may have {hard} files open here, a lab needs {LEAST_FILES}; raise it (`ulimit -n 1024`)"
             )
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     real = clock == "real"
     least = LEAST_SPACE if real else LEAST_SIMULATION
     if space != resource.RLIM_INFINITY and space < least:
-        raise RunError(
+        raise LimitError(
             f"a process may have {format_size(space)} of address space here, a lab on the {clock} clock needs "
             f"{format_size(least)}; raise it (`ulimit -v unlimited`){f', or {SIMULATE}' if real else ''}"
         )

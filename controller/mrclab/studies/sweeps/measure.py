@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -21,6 +22,7 @@ from mrc_host.answers import JobProgress, Times
 from mrc_host.policy import PolicyError
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
+from mrclab.lab.records.limits import LimitError
 from mrclab.results import performance, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
@@ -29,6 +31,7 @@ from mrclab.runs import compare, conduct, sessions, sources
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
 from p4lite.scratch import scratch
+from p4lite.switch.errors import BuildError
 
 Scalar = float | int | str | bool | None
 Row = Mapping[str, Scalar]
@@ -38,8 +41,8 @@ class RunStatus(StrEnum):
     """How a run ended.
 
     `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
-    `DIED`: each worker died that took it. `STRANGER`: of a worker with other sources or files than the command's, of
-    which no result may count.
+    `DIED`: each worker died that took it, or the machine lacked something. `STRANGER`: of a worker with other sources
+    or files than the command's, of which no result may count.
     """
 
     GOOD = "good"
@@ -170,9 +173,25 @@ def perform(task: RunTask) -> RunAnswer:
         # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
         # the run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
+            status = RunStatus.DIED if _of_the_machine(error) else RunStatus.ERROR
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
             traceback.print_exc(file=said)
     return RunAnswer(status, failure, rows, time.monotonic() - begin, said.getvalue())
+
+
+#: Of the system's errors, those of a machine that lacks something, which it may have next time.
+_SCARCE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+
+
+def _of_the_machine(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it came of, is of the machine and not of the run."""
+    while error is not None:
+        if isinstance(error, (MemoryError, BuildError, LimitError)):
+            return True
+        if isinstance(error, OSError) and error.errno in _SCARCE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def run_in_worker(task: object) -> object:

@@ -83,7 +83,7 @@ def carry_out(
 
 def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, RunAnswer]]]:
     """Return the runs that are to be done, and by their place those that are done and not good. What its workers died
-    of is done again in any case: most often another process killed them."""
+    of, or a machine lacked something for, is done again in any case: next time it may be otherwise."""
     waiting, bad = [], {}
     for run in store.plan.runs:
         answer = store.get(run)

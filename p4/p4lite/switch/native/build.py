@@ -5,6 +5,7 @@ Cache: `$MRCLAB_CACHE`, else `$XDG_CACHE_HOME/mrclab`, else `~/.cache/mrclab`. `
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -12,6 +13,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -146,9 +148,10 @@ def _headers(texts: Sequence[bytes], include: Sequence[Path]) -> list[bytes]:
     return [found[name] for name in sorted(found)]
 
 
-def _run(command: list[str], what: str) -> None:
+def _run(command: list[str], what: str, folder: Path) -> None:
+    """Run a compiler, whose own temporary files go to the folder. Raises BuildError."""
     try:
-        code, errors = _wait(command)
+        code, errors = _wait(command, folder)
     except OSError as error:
         raise BuildError(f"{what}: cannot run {command[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
@@ -158,15 +161,23 @@ def _run(command: list[str], what: str) -> None:
         if full:
             # Of the compiler's many lines, assembler and linker say why.
             text = f"{cache_dir()}: cannot keep what was compiled: {os.strerror(errno.ENOSPC)}"
-            raise BuildError(f"{text}; make room there and in {tempfile.gettempdir()}, or set MRCLAB_CACHE and TMPDIR")
+            raise BuildError(f"{text}; make room there, or set MRCLAB_CACHE")
+        if os.strerror(errno.EAGAIN) in errors:
+            raise BuildError(f"{what}: the C compiler can start no process; raise the limit (`ulimit -u`)")
         raise BuildError(f"{_not_linux()}{what}: the C compiler failed:\n{errors[-4000:]}")
 
 
-def _wait(command: list[str]) -> tuple[int, str]:
-    """Run a command; return its exit code and what it wrote to standard error."""
+def _wait(command: list[str], folder: Path) -> tuple[int, str]:
+    """Run a command, temporary files in the folder; return its exit code and what it wrote to standard error."""
     end = time.monotonic() + COMPILER_S
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+        process_group=0,  # A compiler is a driver that starts others, which would go on without it.
     ) as process:
         try:
             while True:
@@ -179,7 +190,8 @@ def _wait(command: list[str]) -> tuple[int, str]:
                 else:
                     return process.returncode, errors
         except BaseException:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             raise
 
 
@@ -229,7 +241,7 @@ def build(
                 object_name = f"{path.stem}-{_digest([*base, text])}.o"
                 made = tmp / f"{path.stem}.o"
                 if not store.copy(object_name, made):
-                    _run([*command, *common, *mode, "-c", str(path), "-o", str(made)], path.name)
+                    _run([*command, *common, *mode, "-c", str(path), "-o", str(made)], path.name, tmp)
                     store.put(object_name, made)
                 objects.append(str(made))
             for file_name, c_text in generated.items():
@@ -243,11 +255,12 @@ def build(
                 _run(
                     [*command, *common, *generated_mode, f"-I{tmp}", "-c", str(tmp / file_name), "-o", str(made)],
                     f"{name}/{file_name}",
+                    tmp,
                 )
                 objects.append(str(made))
             linked = tmp / final
             link = [] if executable else ["-shared"]
-            _run([*command, *mode, *link, *objects, "-o", str(linked), "-lpthread", *libs], name)
+            _run([*command, *mode, *link, *objects, "-o", str(linked), "-lpthread", *libs], name, tmp)
             return store.put(final, linked)
     except OSError as error:
         raise BuildError(
