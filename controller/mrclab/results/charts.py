@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64]
+from mrclab.results.record import Numbers
 
 #: The picture, in its own units, and the area of the curves in it.
 WIDTH, HEIGHT = 1000, 300

@@ -44,9 +44,10 @@ from mrclab.results.provenance import checkout
 from mrclab.results.reading import RESULT, document_of, readable
 from mrclab.results.record import RunResult
 from mrclab.results.recording import EVENTS, SAMPLES
-from mrclab.runs import again, precheck, sources
+from mrclab.runs import again, precheck
 from mrclab.runs.again import EarlierRun
 from mrclab.runs.execute import execute
+from mrclab.runs.sources import software
 
 FORMAT = 1
 CONTENT = "artifact.json"
@@ -143,7 +144,7 @@ def pack(folders: Sequence[Path], output: Path) -> Artifact:
             runs = [_packed(archive, number, each) for number, each in enumerate(earlier, 1)]
             _check_once(output, runs)
             commit, dirty = checkout()
-            version, digest = importlib.metadata.version("mrclab"), sources.software()
+            version, digest = importlib.metadata.version("mrclab"), software()
             made = Artifact(FORMAT, version, commit, dirty, digest, _python(), _packages(), runs)
             archive.writestr(_info(CONTENT), json.dumps(encode(made), indent=1) + "\n")
             archive.writestr(_info(README), _readme(made))
