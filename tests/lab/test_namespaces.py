@@ -234,7 +234,7 @@ def test_a_killed_lab_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest
     rng = random.Random(seed)
     before = interfaces()
     path = lab_file(tmp_path, "tiny", **SMALL)
-    for attempt in range(int(os.environ.get("MRCLAB_KILLS", "4"))):
+    for attempt in range(int(os.environ.get("MRCLAB_KILLS", "2"))):
         role = ("up", "lab", "labd", "anything")[attempt % 4]
         command = subprocess.Popen(
             [*users.MRCLAB, "up", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
@@ -557,7 +557,7 @@ def test_two_labs_of_two_users_at_once() -> None:
             "--clock",
             "real",
             "--set",
-            "iterations=20",
+            "iterations=5",
             "--json",
             "-o",
             "result",

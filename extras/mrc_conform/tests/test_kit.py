@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from mrc_topo.base.errors import UsageError
 from support import pcapng
 from support.conform import sensitivity
 from support.conform.mutant import table
+from support.mrclab import within
 
 #: Mutants that CI runs, each with the cases of its rule; `support.conform.sensitivity` runs all with all cases.
 SAMPLE = {
@@ -38,9 +38,7 @@ SAMPLE = {
 
 def mrclab(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the command; it must end with this exit code."""
-    command = [sys.executable, "-m", "support.mrclab", *words]
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3] / "tests")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = within(*words)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
