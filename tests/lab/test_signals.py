@@ -66,7 +66,7 @@ def test_a_worker_ends_with_a_command_that_is_killed(tmp_path: pathlib.Path) -> 
     (tmp_path / "orphan.py").write_text(ORPHAN)
     # The worker has the pipe of the output, which ends with the last process that has it.
     command = [sys.executable, str(tmp_path / "orphan.py"), str(tmp_path / "begun")]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
 
 

@@ -48,7 +48,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)

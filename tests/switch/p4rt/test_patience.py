@@ -155,7 +155,7 @@ def test_streams_that_arbitrate_are_bounded_too(bench: Bench) -> None:
                 request.arbitration.role.name = f"role{number}"
             controller.open()
             controller.say(request)
-            found = controller.heard.get(timeout=20)
+            found = controller.heard.get(timeout=120)
             codes.append(found.code().name if isinstance(found, grpc.RpcError) else "OK")
         assert codes == ["OK"] * arbitration.MAX_ROLES + ["RESOURCE_EXHAUSTED"] * 2
         long = stack.enter_context(Controller(bench.address, role="x" * 1000))
