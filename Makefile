@@ -252,7 +252,7 @@ soak: setup
 	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "long and not lab"
 	MRCLAB_LONG=1 $(PYTEST) -m "long and lab" $(call having,lab)
 	@# Random examples of properties: more of them.
-	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not long" @tests/quick.txt
+	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not long" @tests/quick.txt tests/docs/test_examples.py
 	PYTHONPATH=tests $(BIN)/python -m support.lab.signals --moments 10
 	PYTHONPATH=tests $(BIN)/python -m support.hostile.mutations --count 100
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4

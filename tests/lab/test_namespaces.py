@@ -26,6 +26,7 @@ from mrclab.lab.processes.namespaces import Owner, explain, is_machine_root, lab
 from mrclab.lab.processes.process import wait_dead
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.switches.program import SOURCE
+from support.amount import first
 from support.lab import users
 from support.lab.labs import lab_file
 from support.lab.users import NOBODY, PATIENCE_S
@@ -260,7 +261,7 @@ def test_a_killed_lab_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("role", ["lab", "labd"])
+@pytest.mark.parametrize("role", first(["lab", "labd"]))
 def test_what_holds_a_lab_takes_all_of_it_along(
     role: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

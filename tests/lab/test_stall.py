@@ -21,7 +21,7 @@ from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain
 
-CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
+CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.long])]
 SMALL: dict[str, Any] = {
     "planes": 2,
     "t0_per_plane": 1,
