@@ -147,7 +147,7 @@ def test_work_and_size_are_linear(name: str) -> None:
     make = PROGRAMS[name]
     compiler.compile_text(make(1))  # what is made once
     counts, sizes = [], []
-    for n in (30, 60, 120):
+    for n in (60, 120, 240):
         lines_run, loaded = work(make(n))
         counts.append(lines_run)
         sizes.append(len(loaded.code.text))
