@@ -19,13 +19,7 @@ HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.
 os.environ["P4LITE_WARNINGS"] = "errors"
 HANDLERS = pytest.StashKey[list[Any]]()
 
-settings.register_profile(
-    "mrclab",
-    deadline=None,
-    derandomize=True,
-    max_examples=100 if os.environ.get("MRCLAB_LONG") else 40,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+settings.register_profile("mrclab", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mrclab")
 
 

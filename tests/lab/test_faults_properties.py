@@ -101,7 +101,7 @@ def session() -> Iterator[VirtualSession]:
 @pytest.mark.slow
 @given(st.data())
 @settings(
-    max_examples=examples(25),
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
     deadline=None,
 )
