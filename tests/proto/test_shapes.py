@@ -175,11 +175,11 @@ def test_incast_of_seven_is_shared_evenly() -> None:
     net.watchers.append(watch)
     net.run(max_time_ns=1 * MS)
     arrived[:] = [0] * 8
-    net.run(max_time_ns=3 * MS)
+    net.run(max_time_ns=5 * MS)
     shares = arrived[:7]
     jain = sum(shares) ** 2 / (7 * sum(share * share for share in shares))
     mean = sum(shares) / 7
-    rates = [round(share * 8 / (3 * MS)) for share in shares]
+    rates = [round(share * 8 / (5 * MS)) for share in shares]
     print(f"incast of 7: {rates} Gb/s, Jain {jain:.4f}, furthest {max(abs(s / mean - 1) for s in shares):.1%}")
     assert jain >= 0.99
     # Quick adapt promises no fairness at once (UET 1.0, 3.6.13); its shares wander, and nobody starves.
