@@ -22,6 +22,8 @@ REFUSED = || { [ $$? != 1 ] || rm -f $(UNFINISHED); false; }
 # Labs in namespaces of their own mostly wait, and none of their tests asserts a time: more of them than cores at once.
 LABS := 3
 PYTEST := $(BIN)/python -m pytest
+# Test files that have a mark: a worker takes half a minute of CPU to read all others. At least one has each mark.
+having = $$(grep -rlE --include='test_*.py' 'mark\.$(1)\b' tests extras)
 # Editable installations take the sources as they are; without MRCLAB_PURE pip would fetch what only wheels are built with.
 PIP := MRCLAB_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check
 # `make vendor` fills this folder; where it is, the set-up needs no network.
@@ -142,13 +144,13 @@ test-beside-labs: setup
 	  $(MAKE) --no-print-directory $$part || failed=yes; done; [ -z "$$failed" ]
 
 test-root: setup
-	$(PYTEST) -m root
+	$(PYTEST) -m root $(call having,root)
 
 test-netns: setup
-	$(INSIDE) $(PYTEST) -p no:cacheprovider -m "netns and not root"
+	$(INSIDE) $(PYTEST) -p no:cacheprovider -m "netns and not root" $(call having,netns)
 
 test-labs: setup
-	$(PYTEST) -n $(LABS) --max-worker-restart 0 --dist loadfile -m "lab and not root"
+	$(PYTEST) -n $(LABS) --max-worker-restart 0 --dist loadfile -m "lab and not root" $(call having,lab)
 
 # The files of tests/quick.txt: those whose tests need less than a tenth of a second of CPU each, and most of which start
 # no process.
@@ -250,7 +252,9 @@ soak: setup
 	PYTHONPATH=tests $(BIN)/python -m support.proto.fuzz --packets 10000000
 	PYTHONPATH=tests $(BIN)/python -m support.p4.differential --programs 10000 --packets 20 --seed 1 --cores 2
 	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "long and not lab"
-	MRCLAB_LONG=1 $(PYTEST) -m "long and lab"
+	MRCLAB_LONG=1 $(PYTEST) -m "long and lab" $(call having,lab)
+	@# Random examples of properties: more of them.
+	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not long" @tests/quick.txt tests/docs/test_examples.py
 	PYTHONPATH=tests $(BIN)/python -m support.lab.signals --moments 10
 	PYTHONPATH=tests $(BIN)/python -m support.hostile.mutations --count 100
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4

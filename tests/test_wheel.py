@@ -108,7 +108,9 @@ def test_commands_know_what_is_shipped_from_any_folder(commands: pathlib.Path, t
         for name in [path.stem for path in folder.glob("*.yaml")] if folder.name == "sweeps" else [folder.name]:
             assert name in listed
     assert run(commands / "mrclab", "topo", "show", "default", cwd=tmp_path).startswith("default: ")
-    verdict = json.loads(run(commands / "mrclab", "run", "lossy-link", "--json", cwd=tmp_path))
+    verdict = json.loads(
+        run(commands / "mrclab", "run", "write_bw", "--lab", "tiny", "--duration", "0.2", "--json", cwd=tmp_path)
+    )
     assert verdict["passed"]
     assert (tmp_path / verdict["folder"] / "report.html").is_file()
     assert pathlib.Path(verdict["folder"]).parts[0] == "results"

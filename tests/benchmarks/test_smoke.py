@@ -9,12 +9,16 @@ import sys
 
 import pytest
 
+from support.amount import only
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = sorted(path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py"))
 #: Those that bring labs up, and those that give processes real-time priority.
 LABS = frozenset({"forwarders", "lab", "steadiness", "web"})
 ROOT_ONLY = frozenset({"switch"})
 LIMIT_S = 240
+#: Those that `make test` tries; they share their set-up and tables with the others.
+SHORT = frozenset({"endpoint", "lab", "payload", "virtual"})
 
 
 def run(name: str) -> str:
@@ -33,7 +37,7 @@ def run(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LABS | ROOT_ONLY])
+@pytest.mark.parametrize("name", only([name for name in NAMES if name not in LABS | ROOT_ONLY], SHORT))
 def test_benchmark_runs(name: str) -> None:
     if name == "scale":
         pytest.importorskip("pyarrow", reason="extra `scale` is not installed")
@@ -47,8 +51,6 @@ def test_benchmark_with_real_time_priority_runs(name: str) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name == "web" else ()) for name in sorted(LABS)]
-)
+@pytest.mark.parametrize("name", only(sorted(LABS), SHORT))
 def test_benchmark_on_labs_runs(name: str) -> None:
     assert run(name).strip()

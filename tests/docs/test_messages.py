@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import re
 from collections.abc import Iterator
@@ -34,13 +35,16 @@ def texts(path: pathlib.Path) -> Iterator[tuple[int, str]]:
                 yield child.lineno, text
 
 
-TEXTS = [
-    (path.relative_to(ROOT), line, text)
-    for part in ("controller", "extras", "hosts", "p4", "topologies")
-    for path in sorted((ROOT / part).rglob("*.py"))
-    if "__compiled__" not in path.parts
-    for line, text in texts(path)
-]
+@functools.cache
+def all_texts() -> list[tuple[pathlib.Path, int, str]]:
+    """Return the texts of all files of the program."""
+    return [
+        (path.relative_to(ROOT), line, text)
+        for part in ("controller", "extras", "hosts", "p4", "topologies")
+        for path in sorted((ROOT / part).rglob("*.py"))
+        if "__compiled__" not in path.parts
+        for line, text in texts(path)
+    ]
 
 
 def _words(command: str) -> list[str]:
@@ -50,7 +54,7 @@ def _words(command: str) -> list[str]:
 
 def test_every_command_that_a_message_names_can_be_typed() -> None:
     quoted = re.compile(r"`(mrclab [^`]+)`")
-    named = {(str(path), line, command) for path, line, text in TEXTS for command in quoted.findall(text)}
+    named = {(str(path), line, command) for path, line, text in all_texts() for command in quoted.findall(text)}
     assert len(named) > 30
     wrong = []
     for path, line, command in sorted(named):
@@ -66,7 +70,7 @@ def test_every_command_that_a_message_names_can_be_typed() -> None:
 def test_a_remedy_names_the_clock_of_a_verb_that_has_one() -> None:
     """What `mrclab up` shows must not say `--clock virtual` alone: that verb has no such option."""
     wrong = []
-    for path, line, text in TEXTS:
+    for path, line, text in all_texts():
         if "--clock virtual" not in text:
             continue
         verbs = re.findall(r"`?mrclab (\w+)", text)

@@ -16,6 +16,7 @@ from mrclab.lab.hosts.hostclient import HostClient
 from mrclab.lab.processes.process import wait_dead
 from mrclab.lab.records.rundir import RunDir
 from support.lab.labs import lab_file
+from support.mrclab import within
 from support.namespaces import interfaces, left_behind
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
@@ -33,6 +34,10 @@ def mrclab(environment: dict[str, str], *words: str, timeout: float = 120) -> su
     return subprocess.run(
         [*COMMAND, *words], env=environment, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
     )
+
+
+def here(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return within(*words, COLUMNS="200", MRCLAB_RUN=environment["MRCLAB_RUN"])
 
 
 def small_lab(folder: pathlib.Path) -> str:
@@ -59,7 +64,7 @@ BAD = [
     ("words", "code", "hint"), BAD, ids=lambda value: " ".join(value) if isinstance(value, list) else None
 )
 def test_bad_input(words: list[str], code: int, hint: str, environment: dict[str, str]) -> None:
-    done = mrclab(environment, *words)
+    done = here(environment, *words)
     assert done.returncode == code, done.stderr
     assert hint in done.stderr
     assert "Traceback" not in done.stderr
@@ -77,7 +82,7 @@ def test_bad_input(words: list[str], code: int, hint: str, environment: dict[str
 def test_bad_lab_files(
     changes: dict[str, object], hint: str, environment: dict[str, str], tmp_path: pathlib.Path
 ) -> None:
-    done = mrclab(environment, "topo", "validate", lab_file(tmp_path, "tiny", **changes))
+    done = here(environment, "topo", "validate", lab_file(tmp_path, "tiny", **changes))
     assert done.returncode == 2
     assert hint in done.stderr
     assert "Traceback" not in done.stderr
@@ -87,11 +92,11 @@ def test_a_bad_experiment_names_file_and_key(environment: dict[str, str], tmp_pa
     path = tmp_path / "e.yaml"
     step = "{at: 1, fail: 'h9:0', evidence: {dropped: 1}}"
     path.write_text(f"name: x\ntitle: y\nlab: tiny\nworkload: {{name: write_bw}}\nschedule:\n  - {step}\n")
-    done = mrclab(environment, "run", str(path))
+    done = here(environment, "run", str(path))
     assert done.returncode == 2
     assert "h9:0" in done.stderr
     path.write_text("name: x\ntitle: y\nworkload: {name: write_bw, speed: 3}\n")
-    done = mrclab(environment, "run", str(path))
+    done = here(environment, "run", str(path))
     assert done.returncode == 2
     assert f"{path}:3: workload.speed: unknown key" in done.stderr
 
@@ -106,7 +111,7 @@ def test_interruptions_leave_nothing_behind(environment: dict[str, str], tmp_pat
     rng = random.Random(seed)
     before = interfaces()
     lab = small_lab(tmp_path)
-    for attempt in range(int(os.environ.get("MRCLAB_INTERRUPTIONS", "6"))):
+    for attempt in range(int(os.environ.get("MRCLAB_INTERRUPTIONS", "4"))):
         number = (signal.SIGINT, signal.SIGKILL)[attempt % 2]
         words = ["up", lab] if attempt % 3 else ["run", "write_bw", "--lab", lab, "--clock", "real", "--duration", "5"]
         process = subprocess.Popen(
@@ -156,7 +161,7 @@ def test_killed_parts_end_in_a_verdict_that_names_them(environment: dict[str, st
         client.close()
         agent = next(each for each in RunDir("tiny").processes() if each.role == "h1")
         agent.signal(signal.SIGKILL)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == 1
         assert "host h1: its agent is gone" in output
         assert "retry counter exceeded" in output

@@ -22,6 +22,7 @@ from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
 from p4lite.switch.targetapi.inside import FabricInside
+from support.amount import first
 from support.lab.results import plain
 
 
@@ -52,7 +53,7 @@ def test_roce_delivers_verified_bytes(workload: str, qps: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mrc-vs-roce", "mrc-vs-lossless", "training-failures"])
+@pytest.mark.parametrize("name", first(["mrc-vs-roce", "mrc-vs-lossless", "training-failures"]))
 def test_a_comparison_of_the_project_shows_what_it_says(name: str) -> None:
     comparison = compare.load_comparison(name)
     cells = compare.compare(comparison)

@@ -29,6 +29,7 @@ from mrclab.results.recording import Recording
 from mrclab.results.verdict import judge
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.runs.origin import result_of_failed_start
+from support.amount import only
 from support.lab import users
 from support.lab.labs import lab_file
 from support.namespaces import interfaces, left_behind
@@ -213,7 +214,7 @@ def struck_run(end: str, moment_s: float, lab: str, folder: pathlib.Path) -> str
 
 @pytest.mark.lab
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", only(ENDS, ("fabric", "lab", "h1", "mrclab down")))
 def test_a_run_names_what_died(end: str, tmp_path: pathlib.Path, seed: int) -> None:
     """At random moments, from its start on: MRCLAB_DEATHS of each (1 if unset)."""
     rng = random.Random(f"{seed} {end}")

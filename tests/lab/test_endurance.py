@@ -71,7 +71,7 @@ def test_a_client_keeps_nothing_of_what_it_hears_of_others() -> None:
 
 @pytest.mark.slow
 def test_a_planted_leak_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    assert endurance.main(["--hours", "0.05", "--longest", "6", "--leak", "400000"]) == 1
+    assert endurance.main(["--hours", "0.04", "--longest", "6", "--leak", "400000"]) == 1
     told = capsys.readouterr().out.splitlines()
     (line,) = [line for line in told if line.startswith("FAILED")]
     assert line.startswith("FAILED memory of this process grew by"), told

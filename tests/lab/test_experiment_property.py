@@ -15,6 +15,7 @@ from mrclab.results.expectation import Evidence
 from mrclab.runs import compare, experiment
 from mrclab.runs.compare import Comparison
 from mrclab.runs.experiment import Experiment, ExperimentError, ExperimentStep, Workload
+from support.amount import examples
 from support.schema_documents import LETTERS, Wrong, check_wrong, documents, dump, same, wrong
 
 #: Below these any key may stand; what they may hold depends on more than the schema.
@@ -99,7 +100,7 @@ KINDS: dict[type[Model], tuple[st.SearchStrategy[Any], str]] = {
 
 @pytest.mark.parametrize("model", KINDS)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_valid_stays_valid(model: type[Model], data: st.DataObject) -> None:
     documents_of, example = KINDS[model]
     document = data.draw(documents_of)
@@ -116,7 +117,7 @@ def mutants(draw: st.DrawFn, model: type[Model]) -> Wrong:
 
 @pytest.mark.parametrize("model", KINDS)
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_one_thing_wrong_is_an_error_that_names_its_place(model: type[Model], data: st.DataObject) -> None:
     case = data.draw(mutants(model))
     with pytest.raises(ExperimentError) as caught:
@@ -129,7 +130,7 @@ MARKS = ["[", "]", "{", "}", ":", "- ", "&a", "*a", "|", ">", "'", '"', "#", "%"
 
 
 @given(st.lists(st.sampled_from([*WORDS, *MARKS]) | st.text(max_size=3), max_size=40).map("".join))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_text_is_an_experiment_or_an_error(text: str) -> None:
     problems: list[str] = []
     try:

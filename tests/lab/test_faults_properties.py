@@ -23,6 +23,7 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.studies.chaos.invariants import entries
 from mrclab.studies.chaos.truth import expected
 from p4lite.switch.targetapi.values import FabricInfo
+from support.amount import examples
 from support.lab.fake_lab import BrokenOff, FakeLab
 from support.lab.fault_cases import actions, lost
 
@@ -30,7 +31,9 @@ TINY = load_lab("tiny")
 
 
 @given(st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+@settings(
+    max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+)
 def test_the_ledger_knows_the_fabric(data: st.DataObject) -> None:
     fake = FakeLab(TINY)
     before = fake.state()
@@ -155,7 +158,9 @@ def labs(draw: st.DrawFn) -> Topology:
 
 @pytest.mark.slow
 @given(labs(), st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+@settings(
+    max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None
+)
 def test_capacity_lost_is_what_maximum_flows_say(topology: Topology, data: st.DataObject) -> None:
     fake = FakeLab(topology)
     ledger = FaultLedger(topology, fake.refill)

@@ -24,7 +24,7 @@ from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session, switches
 from support.lab.results import plain
 
-CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
+CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.long])]
 SENT = 3 * 4 * 60_000
 
 

@@ -20,6 +20,7 @@ from mrclab.results.record import RunResult
 from mrclab.runs import endings
 from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, Workload
+from support.amount import first
 from support.lab import users
 from support.lab.labs import lab_file, session
 from support.namespaces import interfaces, left_behind
@@ -204,7 +205,7 @@ def test_an_interrupted_simulation_has_a_verdict(number: int, code: int, tmp_pat
 
 @pytest.mark.lab
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), first([(signal.SIGINT, 130), (signal.SIGTERM, 143)]))
 def test_an_interrupted_run_has_a_verdict_and_leaves_nothing(number: int, code: int, tmp_path: pathlib.Path) -> None:
     before = interfaces()
     interrupted(number, code, "real", lab_file(tmp_path, "tiny", **SMALL), tmp_path / "result")

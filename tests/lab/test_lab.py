@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,13 @@ from mrclab.runs.conduct import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 
-CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
+
+def on_clocks(cases: Iterable[str], real: Collection[str]) -> list[Any]:
+    """Return each case on the virtual clock, and on the real one those of `real`; the others there are long."""
+    marks = {case: [pytest.mark.lab] if case in real else [pytest.mark.lab, pytest.mark.long] for case in cases}
+    return [(case, "virtual") for case in marks] + [pytest.param(case, "real", marks=marks[case]) for case in marks]
+
+
 MODES = ["srv6_usid", "srv6_srh", "structured_ev", "ecmp", "spray"]
 
 
@@ -67,8 +74,7 @@ def run(lab: str, clock: str, workload: Workload, schedule: list[ExperimentStep]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clock", CLOCKS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "clock"), on_clocks(MODES, ("srv6_usid", "ecmp")))
 def test_every_routing_mode_delivers_all_to_all(mode: str, clock: str, tmp_path: pathlib.Path) -> None:
     lab = lab_file(tmp_path, routing={"mode": mode})
     workload = Workload(name="all_to_all", params={"block_bytes": 50_000, "iterations": 2})
@@ -101,8 +107,7 @@ def counted(evidence: Evidence) -> Evidence:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clock", CLOCKS)
-@pytest.mark.parametrize("failure", sorted(FAILURES))
+@pytest.mark.parametrize(("failure", "clock"), on_clocks(FAILURES, ("link", "port")))
 def test_a_failure_costs_what_it_must_and_no_more(failure: str, clock: str, tmp_path: pathlib.Path) -> None:
     # At less than half the demo's rate the machine keeps up, whatever else it does.
     rate = {"rate": "8Mbps", "delay": "100us"}

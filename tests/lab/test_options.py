@@ -29,14 +29,13 @@ from mrclab.lab.records.record import GrowingFile, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.runs import compare
 from mrclab.runs.experiment import ExperimentError, load_experiment
+from support.mrclab import within
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
 
 
 def mrclab(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, check=False
-    )
+    return within(*words)
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_cleanup_waits_for_a_lab_that_is_ending_and_says_so() -> None:
     finally:
         process.kill()
         process.wait()
-    assert cleanup.communicate(timeout=60)[0] == "lab slow: removed\n"
+    assert cleanup.communicate(timeout=300)[0] == "lab slow: removed\n"
     assert cleanup.returncode == 0
     assert not RunDir("slow").exists()
 
@@ -174,7 +174,7 @@ def test_cleanup_waits_for_a_lab_that_is_ending_and_says_so() -> None:
 
 
 def refused(*words: str) -> str:
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     return done.stderr
@@ -247,7 +247,7 @@ def test_root_by_whatever_number_may_own_what_is_above(folder: pathlib.Path) -> 
     ]
     inside = [sys.executable, "-P", "-m", "mrclab.lab.processes.launch", "--run"]
     for command in (shown, [*inside, *shown]):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert (done.returncode, done.stdout) == (0, "no lab is up\n"), done.stderr
     linked = pathlib.Path("/var/run")
     if linked.is_symlink():

@@ -22,6 +22,7 @@ from mrclab.studies.cells.store import RUNS
 from mrclab.studies.sweeps import plan, work
 from mrclab.studies.sweeps.spec import load_sweep
 from mrclab.studies.sweeps.store import SweepStore
+from support.amount import LONG
 from support.lab.signals import VERBS, campaign
 
 
@@ -65,7 +66,7 @@ def test_a_worker_ends_with_a_command_that_is_killed(tmp_path: pathlib.Path) -> 
     (tmp_path / "orphan.py").write_text(ORPHAN)
     # The worker has the pipe of the output, which ends with the last process that has it.
     command = [sys.executable, str(tmp_path / "orphan.py"), str(tmp_path / "begun")]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
 
 
@@ -73,7 +74,7 @@ def test_a_worker_ends_with_a_command_that_is_killed(tmp_path: pathlib.Path) -> 
 @pytest.mark.parametrize("verb", ["run", "sweep", "conform"])
 def test_signals_at_random_moments(verb: str) -> None:
     assert verb in VERBS
-    shots = campaign(verb, 3, random.Random(verb))
+    shots = campaign(verb, 3 if LONG else 1, random.Random(verb))
     assert [shot.wrong for shot in shots if shot.wrong] == []
 
 

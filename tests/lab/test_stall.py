@@ -21,7 +21,7 @@ from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain
 
-CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.slow])]
+CLOCKS = ["virtual", pytest.param("real", marks=[pytest.mark.lab, pytest.mark.long])]
 SMALL: dict[str, Any] = {
     "planes": 2,
     "t0_per_plane": 1,
@@ -214,7 +214,7 @@ def test_text_of_a_stall_names_the_end_of_the_chain_of_waiting_hosts(documents: 
 
 def test_a_run_that_looks_late_does_not_take_that_for_a_stall(tmp_path: pathlib.Path) -> None:
     workload = Workload(name="write_lat", params={"message_bytes": 8}, duration=16)
-    experiment = Experiment(name="late", title="late", lab=lab_file(tmp_path, **SLOW), workload=workload)
+    experiment = Experiment(name="late", title="late", lab=lab_file(tmp_path, "tiny", **SLOW), workload=workload)
     with session(experiment.lab, "virtual") as made:
         late = iter([14.0])
         result = run_on(made, experiment, observe=lambda result: made.advance(next(late, 0.0)))

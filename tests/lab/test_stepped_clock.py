@@ -44,7 +44,7 @@ print(sorted(offsets))
     assert done.stdout == "[-1, 0, 1]\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_on_a_stepped_clock(stepped: dict[str, str], tmp_path: pathlib.Path) -> None:
     check(("sweep", "evs-failures", "--workers", "0", "-o", str(tmp_path / "out")), stepped)
 

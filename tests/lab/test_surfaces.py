@@ -429,7 +429,8 @@ def test_sweep_of_the_run_has_the_raw_counts(shown: Shown) -> None:
 
 # --- several runs on a lab that stays up -----------------------------------------------------------------------------
 
-CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
+LAB = pytest.mark.lab
+REAL = pytest.param("real", "mrc", marks=LAB)
 
 
 def performed(made: Session, folder: pathlib.Path, transport: Literal["mrc", "roce"], messages: int) -> Raw:
@@ -452,8 +453,10 @@ def frames(pauses: Mapping[str, Any]) -> Counter[str]:
     return Counter({port: count for port, count in found.items() if count})
 
 
-@pytest.mark.parametrize("clock", CLOCKS)
-@pytest.mark.parametrize("transport", ["mrc", "roce"])
+@pytest.mark.parametrize(
+    ("clock", "transport"),
+    [("virtual", "mrc"), ("virtual", "roce"), REAL, pytest.param("real", "roce", marks=[LAB, pytest.mark.long])],
+)
 def test_a_second_run_on_a_lab_has_nothing_of_the_first(
     clock: str, transport: Literal["mrc", "roce"], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

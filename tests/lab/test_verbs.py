@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from support.amount import first
 from support.lab.labs import lab_file
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
@@ -84,7 +85,7 @@ with verbs.open_device() as context:
 
 @pytest.mark.lab
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["srv6_usid", "structured_ev", "ecmp"])
+@pytest.mark.parametrize("mode", first(["srv6_usid", "structured_ev", "ecmp"]))
 def test_both_transports_go_through_one_lab(tmp_path: pathlib.Path, mode: str) -> None:
     """In each way of routing that an MRC lab has, packets of RoCE find their path; a lab of RoCE serves MRC as well."""
     environment = {**os.environ, "COLUMNS": "200", "MRCLAB_RUN": str(tmp_path / "run")}

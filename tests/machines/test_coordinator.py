@@ -28,7 +28,7 @@ from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import ClockFidelity
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 NEVER: Callable[[], bool] = bool
 LAB = {
     "name": "two",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mrclab.lab.machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, StreamBroken, StreamEnd
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 class Ends:

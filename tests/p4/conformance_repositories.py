@@ -198,7 +198,7 @@ def p4c_problem(p4c: Path) -> str:
         program.write_text(NOTHING, encoding="utf-8")
         try:
             done = subprocess.run(
-                [str(p4c), str(program), "-o", os.devnull], capture_output=True, text=True, timeout=60, check=False
+                [str(p4c), str(program), "-o", os.devnull], capture_output=True, text=True, timeout=300, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"{p4c}: {error}"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.amount import examples
 from support.p4.cases import INPUT, run
 
 A, B, C, D = (INPUT[name] for name in "abcd")
@@ -219,7 +220,7 @@ def terms(draw: st.DrawFn, width: int, signed: bool, depth: int = 3) -> Term:
     return leaf(draw, width, signed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_random_expressions(data: st.DataObject) -> None:
     """Four random expressions, evaluated by the compiled program, equal their value over integers."""

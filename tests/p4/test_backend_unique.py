@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from p4lite.compiler import compile_text
 from p4lite.compiler.backend.unique import groups
 from p4lite.compiler.diagnostics import CompileError
+from support.amount import examples
 from support.p4.cases import INPUT, run_on, source, switch
 
 TABLE = (
@@ -191,7 +192,7 @@ def names_of(parts: list[Part], number: int, path: str) -> list[tuple[str, str]]
     return found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(controls())
 def test_random_programs_have_unique_names_or_are_refused(parts: list[Part]) -> None:
     top = ""

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.compiler import ast
+from support.amount import examples
 from support.p4 import bit_vectors as bv
 from support.p4.source import declarations
 
@@ -110,7 +111,7 @@ def programs(draw: st.DrawFn) -> list[tuple[str, Made]]:
     return out
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(programs())
 def test_folded_expressions_equal_the_bit_vector_evaluation(constants: list[tuple[str, Made]]) -> None:
     text = "\n".join(f"const {type_} c{i} = {made.text};" for i, (type_, made) in enumerate(constants))
@@ -121,7 +122,7 @@ def test_folded_expressions_equal_the_bit_vector_evaluation(constants: list[tupl
         assert decl.const == bv.to_int(made.value), text
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(1, 64), st.booleans(), st.data())
 def test_the_evaluator_itself_agrees_with_plain_arithmetic(width: int, signed: bool, data: st.DataObject) -> None:
     """The yardstick has a yardstick: where no wrapping happens both are ordinary integers."""

@@ -12,6 +12,7 @@ from p4lite.compiler import compile_text, frontend
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.compiler.lexer import KEYWORDS, OPERATORS
 from p4lite.compiler.preprocessor import decode_source
+from support.amount import examples
 from support.p4.source import program
 
 SNIPPETS = [
@@ -57,13 +58,13 @@ def attempt(text: str, *, whole: bool = True) -> None:
     assert all("\n" not in d.message for d in found)
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.lists(st.sampled_from(SNIPPETS), max_size=60))
 def test_random_tokens_end_in_diagnostics_not_exceptions(parts: list[str]) -> None:
     attempt(" ".join(parts))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.sampled_from(SNIPPETS), max_size=12),
     st.sampled_from(["top", "locals", "apply", "states", "parser_locals"]),
@@ -72,13 +73,13 @@ def test_token_soup_inside_a_program(parts: list[str], hole: str) -> None:
     attempt(program(**{hole: " ".join(parts)}))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(max_size=200))
 def test_random_text(text: str) -> None:
     attempt(text, whole=False)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.binary(max_size=200))
 def test_random_bytes(data: bytes) -> None:
     try:

@@ -92,7 +92,7 @@ def test_root_is_entered_with_a_root_of_its_own_and_may_make_user_namespaces(tmp
     enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", str(ENTER)]
     script = "ls / | tr '\\n' ' '; unshare --user true; cat /proc/self/comm"
     command = [*enter, str(place), "/usr=/usr", "--", "sh", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "tmp" not in done.stdout.split()
     assert done.stdout.endswith("cat\n")

@@ -35,7 +35,7 @@ def test_reference_machine_of_another_architecture_is_refused(tmp_path: pathlib.
         each.chmod(0o755)
     command = ["sh", str(ROOT / "vagrant/provision.sh"), "--reference"]
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
     assert "amd64 only, and this machine is arm64" in done.stderr
     assert not (tmp_path / "installed").exists()

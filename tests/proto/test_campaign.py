@@ -12,6 +12,7 @@ from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.packet import WireError
+from support.amount import first
 from support.proto import fuzz, soak
 from support.proto.net import Impairment, Net, NetConfig, Stalled, address_of, trim
 from support.proto.workload import GUARD, Mismatch, pair
@@ -26,7 +27,7 @@ REGRESSIONS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 240, 40))
+@pytest.mark.parametrize("first", first(range(0, 240, 40), 2))
 def test_soak_runs_end_without_problems(first: int) -> None:
     results = [soak.run(seed) for seed in range(first, first + 40)]
     assert [f"{r.problem} ({r.text})" for r in results if r.problem] == []
@@ -45,7 +46,7 @@ def test_a_run_is_decided_by_its_seed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 8, 4))
+@pytest.mark.parametrize("first", first(range(0, 8, 4)))
 def test_fuzz_runs_end_without_problems(first: int) -> None:
     results = [fuzz.run(seed) for seed in range(first, first + 4)]
     assert [(r.seed, r.problem) for r in results if r.problem] == []

@@ -18,6 +18,7 @@ import pytest
 from mrc_host.proto.completion import CompletionKind, CompletionStatus
 from mrc_host.proto.events import QpState
 from mrc_host.proto.timers import TimerKind
+from support.amount import first
 from support.checker import __main__ as command
 from support.checker import ends, invariants, packets, world
 from support.checker.ends import REQUESTOR, RESPONDER, Done, End
@@ -177,8 +178,9 @@ def test_a_planted_bug_that_no_longer_fits_the_source_is_named(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
-def test_the_scenario_of_a_planted_bug_is_right_without_it(bug: Planted) -> None:
+@pytest.mark.parametrize("name", first([bug.name for bug in PLANTED], 6))
+def test_the_scenario_of_a_planted_bug_is_right_without_it(name: str) -> None:
+    bug = by_name(name)
     faults = min(bug.scenario.faults, 1)
     result = explore(dataclasses.replace(bug.scenario, faults=faults))
     assert (result.ending, result.problem) == (Ending.EXHAUSTED, None)

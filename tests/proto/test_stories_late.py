@@ -13,6 +13,7 @@ from mrc_host.proto.reliability.loss import LossDetector
 from mrc_host.proto.reliability.rtt import Rtt
 from mrc_host.proto.reliability.scoreboard import Scoreboard, Transmission
 from mrc_host.proto.work import WriteRequest
+from support.amount import examples
 from support.proto.net import NetConfig
 from support.proto.story import WIDE, Story
 
@@ -93,7 +94,7 @@ def send(board: Scoreboard, psn: int, at: int) -> Transmission:
 
 
 @given(seed=st.integers(0, 2**32), behind=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_is_no_further_behind_than_what_came_late_is_not_lost(seed: int, behind: int) -> None:
     made, board = detector(random.Random(seed))
     now = 10**12
@@ -108,7 +109,7 @@ def test_what_is_no_further_behind_than_what_came_late_is_not_lost(seed: int, be
 
 
 @given(seed=st.integers(0, 2**32), losses=st.integers(0, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_patience_ends_after_losses_in_sixteen_round_trips(seed: int, losses: int) -> None:
     rng = random.Random(seed)
     made, board = detector(rng)

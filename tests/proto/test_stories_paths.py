@@ -22,6 +22,7 @@ from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
 from mrc_host.proto.statistics import EvRow
 from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark
+from support.amount import first
 from support.proto.net import Host, Net, opcode_of, psn_of
 from support.proto.path_story import INTERVAL, MTU, story
 from support.proto.story import Story
@@ -83,8 +84,7 @@ def test_marked_ev_is_skipped_once_and_used_again() -> None:
     assert not s.events(EvChanged)  # a controller is not bothered
 
 
-@pytest.mark.parametrize("qps", [1, 3])
-@pytest.mark.parametrize("packets", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize(("packets", "qps"), first([(1, 1), (9, 1), (3, 3), (2, 1), (1, 3), (5, 3)], 3))
 def test_planes_are_equal_behind_a_small_window(packets: int, qps: int) -> None:
     # Round trips of 40 times the patience: what the window holds back must not look like planes without room.
     size = nominal_size(MTU)

@@ -48,7 +48,7 @@ print(" ".join(failed))
 
 def refusal(*arguments: str, code: int) -> str:
     done = subprocess.run(
-        [*P4LITE, "switch", "--no-p4", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [*P4LITE, "switch", "--no-p4", *arguments], capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stdout) == (code, ""), done
     assert len(done.stderr.splitlines()) == 1, done.stderr
@@ -73,7 +73,7 @@ def test_by_default_a_socket_of_the_owners(tmp_path: Path) -> None:
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert (again.returncode, "another server does" in again.stderr) == (1, True)
@@ -105,7 +105,7 @@ def test_another_user_cannot_connect_to_the_socket(tmp_path_factory: pytest.Temp
                     cwd="/",
                     capture_output=True,
                     text=True,
-                    timeout=60,
+                    timeout=300,
                     check=False,
                 )
                 failed = done.stdout.split()
@@ -228,7 +228,7 @@ def test_tls_with_certificates_of_clients(pems: Path) -> None:
                     target.info()
                 assert caught.value.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         switch.process.terminate()  # gRPC has said whom it refused
-        assert switch.process.wait(timeout=30) == 0
+        assert switch.process.wait(timeout=120) == 0
 
 
 def test_tls_alone_keeps_nobody_out_and_says_so(pems: Path) -> None:

@@ -53,7 +53,7 @@ def ask(
         "Content-Length": str(len(body)) if body is not None else None,
     }
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
-    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=120)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     for name, value in given.items():
         if value is not None:
@@ -166,7 +166,7 @@ def test_streams_have_a_bound_and_leave_nothing(served: tuple[Hub, Serving]) -> 
     hub, serving = served
     opened = []
     for _ in range(STREAMS):
-        one = socket.create_connection(("127.0.0.1", serving.port), timeout=10)
+        one = socket.create_connection(("127.0.0.1", serving.port), timeout=120)
         lines = (
             "GET /api/stream?source=h0&destination=h1 HTTP/1.1",
             f"Host: 127.0.0.1:{serving.port}",

@@ -28,8 +28,8 @@ from mrc_workshop.classroom.standing import State
 from mrc_workshop.classroom.store import ClassStore
 from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.grade import Grade
+from support.mrclab import within
 
-MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
 USID = shipped("workshop") / "01-usid"
 WINDOW = shipped("workshop") / "07-window"
 #: Between the times of the first and the later versions of these tests.
@@ -348,10 +348,7 @@ def test_grades_are_exported_with_a_row_for_each_student_and_exercise(tmp_path: 
 
 
 def mrclab(place: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"MRCLAB_WORKSHOP": str(place / "progress.json"), "COLUMNS": "100"}
-    return subprocess.run(
-        [str(MRCLAB), "workshop", *words], cwd=place, env=environment, capture_output=True, text=True, check=False
-    )
+    return within("workshop", *words, cwd=place, MRCLAB_WORKSHOP=str(place / "progress.json"), COLUMNS="100")
 
 
 @pytest.mark.slow

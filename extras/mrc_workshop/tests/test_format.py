@@ -7,7 +7,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -25,9 +24,9 @@ from mrc_workshop.exercise import WorkshopError
 from mrc_workshop.job import CheckJob
 from mrc_workshop.trace import CapturedPacket
 from mrclab.runs.experiment import ExperimentError
+from support.mrclab import within
 
 TEMPLATE = shipped("workshop") / "TEMPLATE"
-MRCLAB = pathlib.Path(sys.executable).parent / "mrclab"
 
 
 @pytest.fixture
@@ -196,9 +195,7 @@ def test_a_page_cannot_be_written_by_what_is_on_it(folder: pathlib.Path, tmp_pat
 
 
 def workshop(tmp_path: pathlib.Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MRCLAB_WORKSHOP": str(tmp_path / "state.json")}
-    command = [str(MRCLAB), "workshop", *words]
-    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    return within("workshop", *words, cwd=tmp_path, HOME=str(tmp_path), MRCLAB_WORKSHOP=str(tmp_path / "state.json"))
 
 
 def test_verbs_and_their_exit_codes(tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ from support.workshop.simulated import Kind
 def test_few_students_are_graded_correctly(tmp_path: pathlib.Path) -> None:
     """The cheap kinds, on an exercise that takes next to nothing."""
     known = [small.make(tmp_path / "50-policy")]
-    mix = (Kind.RIGHT, Kind.WRONG, Kind.COPIED, Kind.LATE, Kind.MISSING)
+    mix = (Kind.RIGHT, Kind.COPIED, Kind.MISSING)
     rows = simulated.run(tmp_path, known, simulated.members(known, len(mix), 1, mix))
     assert [(row.member.kind, row.problem) for row in rows] == [(kind, "") for kind in mix]
     assert rows[-1].standing.reason.startswith("policy.py: is missing")

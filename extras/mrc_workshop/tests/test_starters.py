@@ -11,12 +11,12 @@ import pytest
 
 from mrc_workshop import cli as workshop
 from mrc_workshop import exercise, judge, player, verify
-from mrc_workshop.exercise import Exercise
 from mrc_workshop.job import RunOrder
 from mrc_workshop.judge import CheckLine, Report
 from mrc_workshop.wire import Wire
+from support.amount import first
 
-EXERCISES = [exercise.load(folder) for folder in exercise.known().values()]
+EXERCISES = {folder.name: folder for folder in exercise.known().values()}
 
 
 def report(*lines: tuple[bool | None, bool]) -> Report:
@@ -53,9 +53,9 @@ def test_verify_names_a_check_that_is_given_without_being_held_or_held_without_b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", EXERCISES, ids=[each.name for each in EXERCISES])
-def test_untouched_starter_earns_nothing(one: Exercise) -> None:
-    (trial,) = verify.trials(one, only=["starter"])
+@pytest.mark.parametrize("name", first(EXERCISES, 3))
+def test_untouched_starter_earns_nothing(name: str) -> None:
+    (trial,) = verify.trials(exercise.load(EXERCISES[name]), only=["starter"])
     assert trial.holds, trial.text()
     assert trial.report.share == 0
 

@@ -63,7 +63,7 @@ def test_packets_of_the_kernel_are_those_that_left_the_interface(tmp_path: pathl
     subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
     try:
         done = subprocess.run(
-            ["ip", "netns", "exec", NAMESPACE, sys.executable, str(script)], capture_output=True, text=True, timeout=60
+            ["ip", "netns", "exec", NAMESPACE, sys.executable, str(script)], capture_output=True, text=True, timeout=300
         )
     finally:
         subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)

@@ -16,6 +16,7 @@ from mrc_host.drivers.surface import NodeInterface
 from mrc_host.drivers.virtual import VirtualDriver
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port
 from p4lite.switch.fabric.values import QueueLimits
+from support.amount import examples
 from support.drivers.one_at_a_time import OneAtATime
 from support.switch.hand_program import HEADER, HandProgram, Op, packet
 
@@ -223,7 +224,7 @@ def act(
         port.set_link(outgoing=link)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(world=worlds())
 def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) -> None:
     with tempfile.TemporaryDirectory() as folder:

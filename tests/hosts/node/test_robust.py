@@ -6,7 +6,6 @@ import json
 import pathlib
 import random
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -193,7 +192,7 @@ def served(tmp_path: pathlib.Path) -> Iterator[Callable[[bytes], dict[str, Any]]
     server = rpc.Server(tmp_path / "s", loop, host.command)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.connect(str(tmp_path / "s"))
-    client.settimeout(5)
+    client.settimeout(300)
     for ready in list(loop.readers.values()):
         ready(0)
 
@@ -228,8 +227,14 @@ def test_no_command_ends_an_agent(served: Callable[[bytes], dict[str, Any]], lin
     assert served(b'{"verb": "hello"}')["name"] == "h0"
 
 
-def test_client_that_reads_no_answer_does_not_delay_others(tmp_path: pathlib.Path) -> None:
-    """Its answer waits in a thread; the loop, and with it packets and other clients, goes on at once."""
+def test_client_that_reads_no_answer_does_not_delay_others(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer waits in a thread; the loop, and with it packets and other clients, goes on at once.
+
+    A loop that waited would give the client up after a minute, and hang up.
+    """
+    monkeypatch.setattr(rpc, "SEND_S", 60.0)
     loop = Loop()
     large = "x" * (8 << 20)
     server = rpc.Server(tmp_path / "s", loop, lambda verb, given, now: {"text": large if verb == "large" else "small"})
@@ -244,12 +249,10 @@ def test_client_that_reads_no_answer_does_not_delay_others(tmp_path: pathlib.Pat
         client.settimeout(5)
         turn()
     slow.sendall(b'{"verb": "large"}\n{"verb": "small"}\n')
-    begin = time.monotonic()
     turn()
     other.sendall(b'{"verb": "small"}\n')
     turn()
     assert json.loads(other.recv(1 << 16)) == {"ok": True, "text": "small"}
-    assert time.monotonic() - begin < 4, "a blocking answer takes 5 s until it is given up"
     # When it reads at last, it gets all, in order.
     answers = b""
     while answers.count(b"\n") < 2:

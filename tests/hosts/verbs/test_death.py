@@ -21,6 +21,7 @@ from mrc_host import verbs
 from mrc_host.verbs import Access, DeviceLostError, EventType, QpState, VerbsError, WcStatus, layout
 from mrc_host.verbs.requests import DeregMr, DestroyQp, RegMr
 from mrclab.lab.processes.namespaces import is_machine_root
+from support.amount import examples
 from support.lab import users
 from support.verbs.bed import Bed, End, bed, ends, open_end, process
 
@@ -47,7 +48,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not true():
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -233,7 +234,7 @@ def witnesses(hosts: Bed) -> Iterator[tuple[End, End]]:
     opcode=st.sampled_from([None, 1, 2, 3, 4, 9]),
     own=st.booleans(),
 )
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 def test_nonsense_in_the_ring_harms_its_program_only(
     hosts: Bed, witnesses: tuple[End, End], entries: list[bytes], opcode: int | None, own: bool
 ) -> None:

@@ -146,7 +146,7 @@ def test_two_processes_pass_whole_entries(fences: str, monkeypatch: pytest.Monke
                 taken += 1
             if waiting:
                 end.release()
-        _, said = producer.communicate(timeout=60)
+        _, said = producer.communicate(timeout=300)
         assert producer.returncode == 0, said
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from p4lite.cli import main
 from p4lite.editor.format import format_text
 from p4lite.editor.scan import same_code, scan
+from support.amount import examples
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted([*(ROOT / "p4/programs").rglob("*.p4"), *(ROOT / "p4/programs/include").rglob("*.p4")])
@@ -82,7 +83,7 @@ SPACE = st.sampled_from(["", "", " ", "  ", "\t", "\n", "\n\n\n", " \n  ", " // 
 
 
 @given(st.lists(st.tuples(WORDS, SPACE), max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_text_keeps_its_code_and_is_stable(pieces: list[tuple[str, str]]) -> None:
     text = "".join(word + space for word, space in pieces)
     once = format_text(text)

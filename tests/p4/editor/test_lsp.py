@@ -122,7 +122,7 @@ def editor(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     yield client
     assert client.ask("shutdown") is None
     client.tell("exit")
-    assert client.process.wait(timeout=20) == 0
+    assert client.process.wait(timeout=120) == 0
 
 
 @pytest.fixture(autouse=True)

@@ -136,7 +136,7 @@ def test_client_connects_the_editor_with_the_server(tmp_path: Path) -> None:
         ["node", str(tmp_path / "editor.js"), str(FOLDER / "extension.js"), sys.executable, text],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     shown = json.loads(done.stdout.splitlines()[0])

@@ -175,7 +175,7 @@ def _finish(honest: Pair, outcome: Outcome) -> int:
     said = []
     for member in honest.members:
         try:
-            text, complaint = member.communicate(timeout=60)
+            text, complaint = member.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             member.kill()
             text, complaint = member.communicate()[0], "it does not end"
@@ -187,7 +187,7 @@ def _finish(honest: Pair, outcome: Outcome) -> int:
 
 def _judge(outcome: Outcome, agent: int, hosts: list[Client], files_before: int, settled: int) -> None:
     """Check what the agent has left of all these programs."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(host.ask(requests.GetPrograms()).programs for host in hosts) or files(agent) > files_before:
         if time.monotonic() > deadline:
             outcome.wrong.append(f"{files(agent) - files_before} files of programs that are gone are still open")

@@ -30,7 +30,7 @@ from mrclab.web import assets
 
 COMMAND = [sys.executable, "-P", "-m", "mrclab.cli"]
 #: A command that does not end within this time (s) after a signal has lost it.
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 #: Within this time (s) of a command's end its processes have ended, too.
 LEAVE_S = 5.0
 GENERATED = ("--set", "model=gpt3-6.7b", "--set", "data=64", "--set", "micro_batches=1")

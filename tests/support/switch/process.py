@@ -54,7 +54,7 @@ class SwitchProcess:
         assert self.process.stderr is not None
         said = self.process.stderr.read().splitlines()
         errors = [line for line in said if not re.fullmatch(r"p4lite switch: .* \(\d+ s\)", line)]
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=120)
         assert errors == expected.splitlines()
         return code
 
@@ -64,7 +64,7 @@ class SwitchProcess:
     def __exit__(self, *exc: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
         for pipe in (self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()

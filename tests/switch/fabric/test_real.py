@@ -19,7 +19,7 @@ from support.pcapng import packets
 from support.switch.hand_program import HandProgram, Op, packet
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     """Return whether the condition came true."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def send_frames(hosts: Hosts, frames: list[bytes]) -> None:
         ["ip", "netns", "exec", hosts.name(1), "python3", "-c", sender],
         input="\n".join(f.hex() for f in frames),
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
 

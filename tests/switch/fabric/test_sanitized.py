@@ -50,7 +50,6 @@ def test_the_fabric_under_sanitizers() -> None:
             "test_tunnel.py",
         )
     ]
-    tests.append(str(HERE.parents[1] / "hosts" / "drivers" / "test_virtual.py"))
     run_sanitized(*tests, "-k", "not 24_switches")
 
 
@@ -61,7 +60,7 @@ def test_interfaces_under_sanitizers() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.slow
+@pytest.mark.long
 def test_xdp_under_sanitizers() -> None:
     run_sanitized(str(HERE / "test_xdp.py"))
 
@@ -69,7 +68,7 @@ def test_xdp_under_sanitizers() -> None:
 def test_segmentation_of_random_frames_under_sanitizers() -> None:
     """offload_fuzz.c checks the sizes and checksums of what is cut; the sanitizers its memory."""
     program = build("offload-fuzz", [HERE / "offload_fuzz.c", FABRIC_DIR / "offload.c"], sanitize=True, executable=True)
-    done = subprocess.run([str(program), "200000"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([str(program), "200000"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     cut = int(done.stdout.split()[0])
     assert cut > 1000

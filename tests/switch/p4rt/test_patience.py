@@ -155,7 +155,7 @@ def test_streams_that_arbitrate_are_bounded_too(bench: Bench) -> None:
                 request.arbitration.role.name = f"role{number}"
             controller.open()
             controller.say(request)
-            found = controller.heard.get(timeout=20)
+            found = controller.heard.get(timeout=120)
             codes.append(found.code().name if isinstance(found, grpc.RpcError) else "OK")
         assert codes == ["OK"] * arbitration.MAX_ROLES + ["RESOURCE_EXHAUSTED"] * 2
         long = stack.enter_context(Controller(bench.address, role="x" * 1000))
@@ -199,10 +199,10 @@ def test_memory_of_clients_that_vanish_comes_back() -> None:
         def used() -> int:
             return int(process.memory_info().rss)
 
-        vanish(switch.address, 200)
+        vanish(switch.address, 150)
         first = used()
-        vanish(switch.address, 1500)
-        eventually(lambda: used() - first < 8 << 20, "memory comes back", 20)
+        vanish(switch.address, 500)
+        eventually(lambda: used() - first < 3 << 20, "memory comes back", 20)
         assert process.num_threads() < patience.THREADS + patience.READ_THREADS + 40
         assert process.num_fds() < 60
         assert switch.stop() == 0

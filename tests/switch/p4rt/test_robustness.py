@@ -19,6 +19,7 @@ from p4lite.switch.p4rt import service
 from p4lite.switch.p4rt.device import Forwarding
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError
 from p4lite.switch.p4rt.wire import PlainInsert, parse_pipeline, parse_write
+from support.amount import examples
 from support.switch.p4rt import DELETE, INSERT, Bench, Controller, control_config, ethernet
 
 pb = p4runtime_pb2
@@ -92,7 +93,7 @@ def check(step: Callable[[], Any]) -> None:
     assert refusal is None or (refusal.code != INTERNAL and refusal.message), refusal
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.integers(0, 2**32), st.sampled_from(KINDS), st.sampled_from([0, 1, 2, 3]))
 def test_random_entities_are_taken_or_refused(forwarding: Forwarding, seed: int, kind: str, update: int) -> None:
     """Neither writing nor reading any well-formed entity fails in a way that nobody foresaw."""
@@ -109,7 +110,7 @@ def test_random_entities_are_taken_or_refused(forwarding: Forwarding, seed: int,
         check(step)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=200))
 def test_random_bytes_are_parsed_or_called_malformed(data: bytes) -> None:
     for kind in (pb.WriteRequest, pb.ReadRequest, pb.SetForwardingPipelineConfigRequest, pb.StreamMessageRequest):
@@ -147,7 +148,7 @@ def plain_update(choices: random.Random, forwarding: Forwarding) -> Any:
     return update
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**32))
 def test_the_short_cut_means_the_same_as_protobuf(forwarding: Forwarding, seed: int) -> None:
     """What `parse_write` reads straight from the wire is the message, and is taken or refused alike."""
@@ -197,7 +198,7 @@ def test_a_pipeline_means_the_same_as_protobuf_and_is_parsed_once() -> None:
         assert isinstance(parsed, service.Malformed), data
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.integers(0, 2**32))
 def test_mutated_bytes_of_a_real_request(forwarding: Forwarding, seed: int) -> None:
     """Flipped, cut and repeated bytes of a batch that would be valid."""

@@ -19,6 +19,7 @@ from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.replays import fluid, page
 from mrc_host.graph.source import Source
 from mrclab.cli.app import app
+from support.amount import LONG
 
 ROOT = pathlib.Path(__file__).parents[4]
 CLUSTER = "name: c\nradix: 128\nplanes: 4\nnics: 512\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"
@@ -49,9 +50,10 @@ def test_no_surface_of_a_run_has_an_error_that_is_not_of_its_cases(tmp_path: pat
     loaded = parse_cluster(path.read_text())
     allowed = {number for each in cases.own_errors(loaded) for number in re.findall(r"\d+%", each.text)}
     allowed |= {number for each in limits.limits_of(loaded) for number in re.findall(r"\d+ ?%", each)}
-    bed = fluid.bed_of_cluster(loaded)
-    replayed = fluid.run(Source(model="gpt3-6.7b", data=64), bed, kernels.reference())
-    told = [*_accuracy(loaded), cases.accuracy(loaded), page.caveat(replayed), *page.notes(replayed)]
+    told = [*_accuracy(loaded), cases.accuracy(loaded)]
+    if LONG:
+        replayed = fluid.run(Source(model="gpt3-6.7b", data=64), fluid.bed_of_cluster(loaded), kernels.reference())
+        told += [page.caveat(replayed), *page.notes(replayed)]
     assert {number for line in told for number in re.findall(r"\d+(?:\.\d+)? ?%", line)} <= allowed
     assert caveat() not in told
 
