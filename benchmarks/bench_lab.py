@@ -23,7 +23,7 @@ from mrclab.lab.session.fidelity import processes
 from mrclab.lab.session.real import RealSession
 from mrclab.results import verdict
 from mrclab.results.expectation import Expectation
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.runs.sessions import session_for
 

@@ -44,7 +44,7 @@ def measure(hosts: int, per_t0: int, messages: int, payload: str) -> dict[str, A
     from mrclab.lab.session.base import closing
     from mrclab.lab.session.virtual import VirtualSession
     from mrclab.results.recording import Recording
-    from mrclab.runs.conduct import run_on
+    from mrclab.runs.execute import run_on
     from mrclab.runs.experiment import Experiment, Workload
 
     workload = Workload(name="permutation", params={"message_bytes": 1 << 20, "iterations": messages})

@@ -109,7 +109,7 @@ def _count(parts: Parts) -> None:
     from mrclab.cli import run
     from mrclab.lab.session import virtual
     from mrclab.results import report, resultdir, verdict
-    from mrclab.runs import conduct, precheck
+    from mrclab.runs import execute, precheck
 
     # `Any`: what is replaced is the modules' own business, and not exported.
     command, driving = cast(Any, run), cast(Any, virtual)
@@ -131,7 +131,7 @@ def _count(parts: Parts) -> None:
         (precheck, "requested_lab", "lab"),
         (virtual.VirtualSession, "__init__", "build"),
         (virtual.VirtualSession, "_refill", "tables"),
-        (conduct, "run_on", "run"),
+        (execute, "run_on", "run"),
         (verdict, "judge", "verdict"),
         (resultdir, "write", "files"),
         (report, "render", "report"),

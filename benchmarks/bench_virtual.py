@@ -55,7 +55,7 @@ def plain(value: Any) -> Any:
 def measure() -> dict[str, Any]:
     """One run in this process."""
     from mrclab.lab.session.virtual import VirtualSession
-    from mrclab.runs.conduct import run_on
+    from mrclab.runs.execute import run_on
     from mrclab.runs.experiment import load_experiment
     from mrclab.runs.sessions import session_for
 

@@ -35,8 +35,7 @@ from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
 from mrclab.web.hub import Hub
 from mrclab.web.lab import LabView
-from mrclab.web.serve import Serving, serving
-from mrclab.web.server import Server
+from mrclab.web.server import Server, Serving, serving
 from mrclab.web.state import ViewState, calm, layout_of
 from mrclab.web.view import View
 

@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 from p4lite import scratch
-from p4lite.folders import FolderError
+from p4lite.files import FolderError
 from p4lite.scratch import remove_abandoned
 
 ROOTS = ("p4", "topologies", "controller", "hosts", "extras")

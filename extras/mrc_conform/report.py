@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from mrc_conform.case import Area, Basis
 from mrc_conform.run import CaseResult, Conformance, Verdict
-from mrc_topo.base import look, templates
+from mrc_topo.base import look
 
 _TEMPLATES: Final = pathlib.Path(__file__).parent / "templates"
 #: The longest transcript that a page shows; the capture has all of it.
@@ -33,7 +33,7 @@ def by_area(run: Conformance) -> Mapping[Area, Mapping[Verdict, int]]:
 
 def page(run: Conformance, captures: Mapping[str, str]) -> str:
     """Return the report as a page that needs no other file; `captures` has the file of a case's packets by its name."""
-    body = templates.fill(
+    body = look.fill(
         _TEMPLATES,
         "conform.html",
         run=run,

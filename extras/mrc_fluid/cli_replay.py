@@ -14,8 +14,8 @@ from mrc_fluid.caveat import NATURE
 from mrc_fluid.clusterfile import builtin_clusters, load_cluster
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.replays import fluid, page
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.models import MODELS
+from mrc_host.graph.generate import MODELS
+from mrc_host.graph.graph import GraphError
 from mrc_host.graph.source import source_of
 from mrc_host.workloads.trace import Trace
 from mrc_topo.base.document import printable
@@ -23,9 +23,8 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import interruptible
 from mrc_topo.labfile import load_lab
 from mrc_topo.units import parse_time_ns
-from mrclab.cli.common import lab_file
+from mrclab.cli.common import lab_file, parse_settings
 from mrclab.cli.progress import steps
-from mrclab.cli.settings import parse_settings
 from mrclab.results import performance, resultdir
 
 RESULT = "replay.json"

@@ -33,7 +33,7 @@ from mrc_topo.schema import PoliciesSpec
 from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
-from mrclab.studies.cells import tables
+from mrclab.studies.cells import pages
 from mrclab.studies.cells.workers import CellProgress
 from p4lite.scratch import scratch
 
@@ -182,7 +182,7 @@ def _causes(plan: Plan, output: pathlib.Path, jobs: int, *, as_json: bool) -> No
     """Run the controlled runs, write their table, and exit with 1 if a difference is not as expected."""
     with interruptible(), resultdir.prepared(output, 0.0), _progress() as show:
         made, problems = controls.run(controls.controls(), plan.seeds, plan.htsim, output, jobs, _kernels(), show)
-        tables.write(output, "controls", controls.ControlRow, controls.rows(made), report.NUMBER_BOUND)
+        pages.write(output, "controls", controls.ControlRow, controls.rows(made), report.NUMBER_BOUND)
     if as_json:
         rows = [each._asdict() for each in controls.rows(made)]
         typer.echo(json.dumps({"controls": rows, "problems": problems}, indent=1))

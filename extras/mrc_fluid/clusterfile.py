@@ -13,8 +13,7 @@ from mrc_fluid.fabric import Fabric, FabricShape, UnknownElement
 from mrc_fluid.schema import CLASSES, Cluster
 from mrc_topo.base import document
 from mrc_topo.base.document import Document, DocumentError, KeyPath
-from mrc_topo.named import find
-from mrc_topo.shipped import shipped
+from mrc_topo.shipped import find, shipped
 
 EXAMPLE = "a cluster file is a mapping such as 'planes: 8'; see topologies/clusters"
 #: Queue pairs that send at the same time; each costs about 1 KB of memory at 256 EVs.

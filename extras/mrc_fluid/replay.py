@@ -18,7 +18,7 @@ import numpy as np
 from mrc_fluid.carrier import Carrier
 from mrc_fluid.fabric import Bools, Floats, Ints
 from mrc_fluid.timeline import Event, next_repair
-from mrc_host.graph.columns import Op
+from mrc_host.graph.graph import Op
 from mrc_host.graph.schedule import Schedule
 from mrc_topo.base import interruption
 from mrc_topo.base.errors import MrclabError

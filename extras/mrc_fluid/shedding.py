@@ -1,6 +1,6 @@
 """Rates of queue pairs when one of their planes carries far less than the others, and switches trim what is too much.
 
-An endpoint sends as many bytes on each plane, whatever arrives (`mrc_host.proto.congestion.balance`). So a slow plane
+An endpoint sends as many bytes on each plane, whatever arrives (`mrc_host.proto.congestion.qpcc`). So a slow plane
 gets a share of the packets like any other, carries what it can, and trims the rest, which is sent again on all planes.
 NSCC lowers the window only while the average of its RTT samples exceeds the target delay. Few samples are of the slow
 plane: SACKs on other planes overtake its own. So the slow plane does not limit a queue pair by its delay: it goes on,

@@ -14,9 +14,8 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology, UnknownElement
 from mrc_torch.training import page, ranks, summary
 from mrc_torch.training.job import Attempt, AttemptEnd, JobResult, TrainingJob, TrainingPlan
-from mrclab.cli.common import lab_file, need_namespaces, own_lab, seconds
+from mrclab.cli.common import lab_file, need_namespaces, own_lab, parse_seconds, seconds
 from mrclab.cli.outcome import Folder
-from mrclab.cli.quantities import parse_seconds
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.records.rundir import RunDir

@@ -36,7 +36,7 @@ from mrc_workshop.idleness import IdleTime, use_of
 from mrc_workshop.job import FACTS, JOB, MAX_FACTS_BYTES, CheckJob, Facts
 from mrclab.lab import lifecycle
 from mrclab.lab.processes.namespaces import Owner, lab_owner
-from p4lite.folders import FolderError
+from p4lite.files import FolderError
 from p4lite.scratch import scratch
 from p4lite.switch.native import build
 

@@ -19,7 +19,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
-from mrc_topo.base.linux import end_with_parent
+from mrc_topo.base.errors import end_with_parent
 from mrc_workshop import landlock, limits
 from mrclab.lab.processes import namespaces
 from mrclab.lab.processes.namespaces import NamespaceError, Owner

@@ -10,9 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from mrc_topo.base.document import NAME, Model, formerly
 from mrc_topo.base.errors import ExitCode, UsageError
-from mrc_topo.named import UnknownNameError
-from mrc_topo.named import find as find_named
-from mrc_topo.shipped import shipped
+from mrc_topo.shipped import UnknownNameError, shipped
+from mrc_topo.shipped import find as find_named
 from mrc_workshop.drawn import RandomFailures, RandomLink
 from mrc_workshop.job import Document
 from mrc_workshop.kinds import catalogue

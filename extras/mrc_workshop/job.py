@@ -54,7 +54,7 @@ class CheckJob(Model):
 
 
 class JudgedCheck(Model):
-    """A check of a run's own verdict (`mrclab.results.check.Check`)."""
+    """A check of a run's own verdict (`mrclab.results.verdict.Check`)."""
 
     what: str
     expected: str

@@ -34,9 +34,8 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.lab.switches.program import SOURCE, ProgramError, fabric_program
 from mrclab.results import resultdir, verdict
-from mrclab.results.recording import Recording
-from mrclab.results.series import TIME, Series
-from mrclab.runs import conduct, precheck
+from mrclab.results.recording import TIME, Recording, Series
+from mrclab.runs import execute, precheck
 from mrclab.runs.experiment import Experiment, ExperimentError
 from p4lite.switch.errors import BuildError, ControlError
 from p4lite.switch.errors import ProgramError as SwitchProgramError
@@ -229,7 +228,7 @@ def _run(order: RunOrder, topology: Topology, folder: pathlib.Path) -> RunFacts:
         session = VirtualSession(topology, order.transport)
         try:
             with _captured(session, folder, order.capture, order.snaplen):
-                result = conduct.run_on(session, experiment, None, recording)
+                result = execute.run_on(session, experiment, None, recording)
             ports = _grown(session.fabric_sample()["ports"], recording.fabric.first)
             _note_deepest(ports, recording.fabric, result.started_ns)
         finally:

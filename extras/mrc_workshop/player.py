@@ -119,9 +119,9 @@ class LearnerObjects:
     def _load(self, kind: str, file: str, name: str) -> list[Any]:
         reference = f"{self._learner / file}:{name}"
         if kind == "localiser":
-            from mrclab.lab.management import localiser
+            from mrclab.lab.management import denylist
 
-            self._made.append(localiser.load(reference))
+            self._made.append(denylist.load(reference))
         else:
             self._made.append((policy.load(reference, kind), MIRRORS[kind]))
         return [len(self._made) - 1]

@@ -6,7 +6,7 @@ from mrc_topo.labfile import parse_lab
 from mrc_workshop.job import RunOrder
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
-from mrclab.runs import conduct
+from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment
 
 
@@ -14,6 +14,6 @@ def simulate(order: RunOrder, lab: str) -> RunResult:
     """Run the experiment of an order on a lab (YAML text) in simulated time; return all that it left."""
     session = VirtualSession(parse_lab(lab, order.name), order.transport)
     try:
-        return conduct.run_on(session, Experiment.model_validate(order.experiment))
+        return execute.run_on(session, Experiment.model_validate(order.experiment))
     finally:
         session.close()

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from p4lite.folders import make_private
+from p4lite.files import make_private
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build as native
 

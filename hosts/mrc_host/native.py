@@ -28,14 +28,11 @@ SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 LIBRARY: Final = "mrc_host__mypyc"
 #: Modules that are compiled besides `proto`: what the data path has beside it, on either clock.
 BESIDE: Final = (
-    "drivers/lag.py",
     "drivers/packet_ring.py",
     "drivers/raw.py",
     "drivers/surface.py",
     "drivers/virtual.py",
-    "node/alarms.py",
     "node/datapath.py",
-    "node/loopback.py",
     "node/mapper.py",
     "node/programs/completions.py",
     "node/programs/programs.py",

@@ -38,8 +38,7 @@ from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev import ASSUMED_BAD, DENIED, GOOD, SKIP, TRANSITIONS, EvInput, EvSet
 from mrc_host.proto.paths.ev_profile import EvUniverse
-from mrc_host.proto.reliability.loss import LossDetector
-from mrc_host.proto.reliability.rtt import Rtt
+from mrc_host.proto.reliability.recovery import LossDetector, Rtt
 from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, Scoreboard, Transmission
 
 __all__ = [

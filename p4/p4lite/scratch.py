@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from p4lite.folders import FolderError, make_private
+from p4lite.files import FolderError, make_private
 
 OWNER = ".owner"
 

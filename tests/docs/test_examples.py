@@ -20,7 +20,7 @@ import yaml
 from mrc_topo.labfile import parse_lab
 from mrclab.runs import compare, experiment
 from mrclab.studies.chaos.schedule import Schedule
-from mrclab.studies.sweeps import curves, plan, spec
+from mrclab.studies.sweeps import page, plan, spec
 from mrclab.studies.sweeps.cluster import ClusterSpec
 from p4lite.switch import documents
 from p4lite.switch.description import PortDescription
@@ -67,7 +67,7 @@ def test_yaml_example_of_a_page_is_accepted_by_its_schema(block: docs.Block, tmp
     if "scrape_configs" in document:  # Prometheus' own; the live view takes the token as Bearer alone
         assert [each["authorization"]["type"] for each in document["scrape_configs"]] == ["Bearer"]
     elif {"grid", "cases", "hypercube"} & set(document):
-        curves.check(plan.make(spec.parse_sweep(block.text, block.place)))
+        page.check(plan.make(spec.parse_sweep(block.text, block.place)))
     elif "comparison" in document:  # its file is an example of its own
         spec.parse_sweep(block.text, block.place)
     elif set(document) <= set(ClusterSpec.model_fields):

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from mrc_host.workloads import WORKLOADS
 from mrc_topo import schema, units
-from mrc_topo.marking import parse_depth
+from mrc_topo.schema import parse_depth
 from mrclab.cli.app import app
 from mrclab.lab.faults.kinds import KINDS
 from mrclab.runs.experiment import Experiment

@@ -16,14 +16,13 @@ from mrc_topo.labfile import LabError, load_lab
 from mrclab.cli.status import agent_line, lab_status
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostclient import HostError
-from mrclab.lab.processes.exits import ProcessExit, cause
-from mrclab.lab.processes.process import Process
+from mrclab.lab.processes.process import Process, ProcessExit, cause
 from mrclab.lab.records.record import LabFolder, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session import fidelity
 from mrclab.lab.session.fidelity import Fidelity
 from mrclab.lab.session.real import AgentProcess, RealSession
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from mrclab.studies.chaos import schedule
 from support.lab import users

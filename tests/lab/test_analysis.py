@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mrc_topo.labfile import load_lab
-from mrclab.results import analysis, curves, verdict
+from mrclab.results import analysis, charts, verdict
 from mrclab.results.analysis import Recovery
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import RunResult
@@ -275,17 +275,17 @@ def standing(column: str) -> RunResult:
 
 @pytest.mark.parametrize("column", ["paused_ns", "credit_stall_ns"])
 def test_ports_that_stood_still_have_a_chart(column: str) -> None:
-    found = curves.stalls(standing(column), column)
+    found = charts.stalls(standing(column), column)
     assert list(found) == ["p0-t0.0:1", "p0-t0.0:2"]
     seconds, shares = found["p0-t0.0:1"]
     assert seconds == pytest.approx([0.1 * number for number in range(1, 11)])
     assert shares == pytest.approx([0.5] * 10)
     assert found["p0-t0.0:2"][1].sum() == pytest.approx(0.2)
-    (made,) = curves.stall_plots(standing(column))
-    assert made.plot.title == curves.STALLS[column][0]
+    (made,) = charts.stall_plots(standing(column))
+    assert made.plot.title == charts.STALLS[column][0]
     assert [each.name for each in made.plot.curves] == list(found)
 
 
 def test_fabric_without_pauses_has_no_chart_of_stalls() -> None:
-    assert curves.stall_plots(standing("other_ns")) == []
-    assert curves.stall_plots(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []
+    assert charts.stall_plots(standing("other_ns")) == []
+    assert charts.stall_plots(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import pytest
 
 from mrclab.cli import app as cli
-from mrclab.runs import artifact, sources
+from mrclab.runs import artifact, execute
 from mrclab.runs.artifact import ArtifactError
-from mrclab.studies.sweeps.store import PLAN
+from mrclab.studies.sweeps.work import PLAN
 
 POLICY = """
 from mrc_host.policy import EvInput, EvSet
@@ -200,5 +200,5 @@ def test_a_policy_that_is_gone_is_named(call: Call, tmp_path: pathlib.Path) -> N
 
 def test_the_digest_of_the_sources_is_of_this_installation(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
     made = artifact.pack([run], tmp_path / "a.zip")
-    assert made.sources == sources.software()
+    assert made.sources == execute.software()
     assert len(made.sources) == 64

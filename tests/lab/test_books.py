@@ -12,9 +12,8 @@ import pytest
 
 from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrclab.lab.faults.action import Action
-from mrclab.results.account import Account
-from mrclab.results.balance import Books
-from mrclab.results.books import IDENTITIES, balance
+from mrclab.results.books import IDENTITIES, Account, balance
+from mrclab.results.record import Books
 from mrclab.results.recording import StoredEvents
 from mrclab.runs import accounts, execute
 from mrclab.runs.experiment import Experiment

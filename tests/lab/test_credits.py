@@ -13,7 +13,7 @@ from mrclab.lab import describe
 from mrclab.lab.session.base import Session
 from mrclab.lab.switches.forwarders import ReferencePartMissing, chosen
 from mrclab.results import counted
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session, switches
 from support.lab.results import plain

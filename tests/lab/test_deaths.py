@@ -18,8 +18,7 @@ import pytest
 from mrc_topo.base.plain import DecodeError
 from mrc_topo.labfile import load_lab
 from mrclab.lab.daemon import Daemon, StartCancelled
-from mrclab.lab.processes.exits import LAST_WORD, WORDS, ProcessExit, cause, record_daemon_exit
-from mrclab.lab.processes.process import Process, wait_dead
+from mrclab.lab.processes.process import LAST_WORD, WORDS, Process, ProcessExit, cause, record_daemon_exit, wait_dead
 from mrclab.lab.records.record import LabFolder, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.base import closing
@@ -27,8 +26,8 @@ from mrclab.lab.session.real import RealSession
 from mrclab.results import resultdir
 from mrclab.results.recording import Recording
 from mrclab.results.verdict import judge
+from mrclab.runs.execute import result_of_failed_start
 from mrclab.runs.experiment import Experiment, Workload
-from mrclab.runs.origin import result_of_failed_start
 from support.amount import only
 from support.lab import users
 from support.lab.labs import lab_file

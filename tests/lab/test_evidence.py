@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from mrclab.lab.session.virtual import VirtualSession
-from mrclab.results import evidence, performance
-from mrclab.results.evidence import LABELS, findings
+from mrclab.results import performance, verdict
 from mrclab.results.expectation import Evidence
-from mrclab.results.series import Series
+from mrclab.results.recording import Series
+from mrclab.results.verdict import LABELS, findings
 from mrclab.runs import execute
 from mrclab.runs.experiment import ExperimentError, ExperimentStep, known_experiments, load_experiment
 from p4lite.switch.targetapi.inside import FabricInside
@@ -176,9 +176,9 @@ def test_a_failure_that_never_came_to_pass_has_no_evidence() -> None:
 
 def test_sums_of_counters_are_those_of_the_last_row_at_or_before_each_time() -> None:
     series = Series.of([{"t_ns": 10, "a": 1, "b": 2}, {"t_ns": 20, "a": 4, "b": 2}])
-    assert evidence._sums(series, ["a", "b", "unknown"], (5, 10, 15, 20, 99)) == [None, 3, 3, 6, 6]
-    assert evidence._sums(series, ["unknown"], (5, 10)) == [None, 0]
-    assert evidence._sums(Series.of([]), ["a"], (5, 10)) == [None, None]
+    assert verdict._sums(series, ["a", "b", "unknown"], (5, 10, 15, 20, 99)) == [None, 3, 3, 6, 6]
+    assert verdict._sums(series, ["unknown"], (5, 10)) == [None, 0]
+    assert verdict._sums(Series.of([]), ["a"], (5, 10)) == [None, None]
 
 
 def test_jain_of_equal_rates_is_one_and_of_a_single_winner_its_share() -> None:

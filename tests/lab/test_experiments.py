@@ -16,7 +16,7 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.history import What, history
-from mrclab.runs import conduct, execute, precheck
+from mrclab.runs import execute, precheck
 from mrclab.runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
 from support.lab.results import plain
 from support.lab.usual import usual_experiments
@@ -57,7 +57,7 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
     )
     session = VirtualSession(load_lab("tiny"))
     try:
-        result = conduct.run_on(session, experiment)
+        result = execute.run_on(session, experiment)
         assert not result.failures
         for statistics in plain(result)["statistics"].values():
             assert {tuple(qp["ev_active"]) for qp in statistics["qps"]} == {(2, 2)}
@@ -66,7 +66,7 @@ def test_profiles_are_there_for_the_run_and_gone_afterwards() -> None:
             assert {each["name"] for each in host.request("profile_list")["profiles"]} == {"default"}
         bad = experiment.model_copy(update={"profiles": []})
         with pytest.raises(HostError, match="no ev profile 'few'"):
-            conduct.run_on(session, bad)
+            execute.run_on(session, bad)
     finally:
         session.close()
 
@@ -92,7 +92,7 @@ def test_a_run_that_ends_early_waits_until_the_hosts_withdraw_what_works_again(
     link, experiment = flap(0.2, 1.1, Expectation(localised=True))
     session = VirtualSession(load_lab("tiny"))
     try:
-        result = conduct.run_on(session, experiment)
+        result = execute.run_on(session, experiment)
         assert [each.broken for each in result.happenings] == [[link], []]
         # A tenth of a second after it is mended, the link looks lossy: most of the ten latest probes were lost.
         assert [each.localised for each in result.happenings] == [[link], []]
@@ -104,7 +104,7 @@ def test_without_time_for_new_probes_what_they_name_is_said_to_be_of_the_past() 
     link, experiment = flap(0.2, 1.1, Expectation())
     session = VirtualSession(load_lab("tiny"))
     try:
-        result = conduct.run_on(session, experiment)
+        result = execute.run_on(session, experiment)
     finally:
         session.close()
     fail, restore = result.happenings
@@ -132,7 +132,7 @@ def test_a_busy_machine_does_not_shorten_a_failure() -> None:
     link, experiment = flap(0.3, 0.9, Expectation())
     session = Slow(load_lab("tiny"))
     try:
-        result = conduct.run_on(session, experiment)
+        result = execute.run_on(session, experiment)
     finally:
         session.close()
     down, up = (each.at_ns for each in result.happenings)

@@ -10,8 +10,7 @@ import pytest
 
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
-from mrclab.lab.faults.action import Action, FailureError
-from mrclab.lab.faults.effects import DOWN, UP, Effects, together
+from mrclab.lab.faults.action import DOWN, UP, Action, Effects, FailureError, together
 from mrclab.lab.faults.kinds import KINDS, LARGEST
 from mrclab.lab.faults.ledger import FaultLedger, MemoryRecord, UnsettledError
 from p4lite.switch.fabric.values import SwitchState

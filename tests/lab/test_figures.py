@@ -21,15 +21,14 @@ from typer.testing import CliRunner
 
 from mrc_host.answers import Stream
 from mrclab.cli.app import app, main
-from mrclab.results.check import Check
 from mrclab.results.expectation import Evidence
 from mrclab.results.performance import StreamRow
+from mrclab.results.verdict import Check
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import measure, workers
-from mrclab.studies.cells.cell import Cell, changed
-from mrclab.studies.cells.measured import ActiveEvs, Goodput, Measured, Rate, Segment
+from mrclab.studies.cells.measure import ActiveEvs, Cell, Goodput, Measured, Rate, Segment, changed
 from mrclab.studies.cells.workers import CellAnswer, CellStore, CellTask
-from mrclab.studies.figures import catalogue, draw, failures, produce, rates, tables
+from mrclab.studies.figures import catalogue, draw, failures, model, produce, tables
 from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.model import (
     Alternative,
@@ -267,7 +266,7 @@ def test_an_interrupted_command_goes_on_where_it_was(tmp_path: pathlib.Path) -> 
     script = """
 import pathlib, sys
 from test_figures import SMALL, small_cells
-from mrclab.studies.cells.cell import changed
+from mrclab.studies.cells.measure import changed
 from mrclab.studies.figures import produce
 import dataclasses
 def cells(size):
@@ -432,15 +431,15 @@ def test_events_of_a_schedule_are_named_and_those_at_the_same_time_are_one() -> 
 def test_rates_are_percent_of_what_all_receivers_carry_together(made: pathlib.Path) -> None:
     both = [stream("h0", 500_000, 0.0, 1.0), stream("h1", 1_500_000, 0.0, 2.0)]
     results = {"run": Measured(streams=both, host_bps=8e6)}
-    line = rates.everything("800 Gb/s")(results)
+    line = model.everything("800 Gb/s")(results)
     assert line is not None
     assert (line.mbps, line.paper) == (8.0, "800 Gb/s")
-    assert rates.percent(4e6, line) == 50.0
+    assert model.percent(4e6, line) == 50.0
     assert own_rates(results["run"]) == [0.5, 0.75]
-    assert rates.everything()({"run": Measured()}) is None
+    assert model.everything()({"run": Measured()}) is None
     with (made / "small.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["y_is"] for row in rows} == {rates.SHARE}
+    assert {row["y_is"] for row in rows} == {model.SHARE}
     assert 85 < max(float(row["y"]) for row in rows if row["series"] == "goodput") <= 100
 
 
@@ -448,7 +447,7 @@ def test_bounds_are_drawn_around_what_is_left() -> None:
     series = [failures_goodput(number * 0.05, 8e6 if number < 20 else 4e6, number >= 20) for number in range(40)]
     segment = Segment(1.0, 2.0, "fail", 0.5, 0.5, 0.5, 0.5, 0.0)
     result = Measured(streams=[stream("h0", 1, 0.0, 1.0)], host_bps=8e6, series=series, segments=[segment])
-    assert list(rates.bounds(0.9, 1.1)({"run": result})) == [
+    assert list(model.bounds(0.9, 1.1)({"run": result})) == [
         Mark(1.15, 2.0, pytest.approx(45.0), pytest.approx(55.0))  # type: ignore[arg-type]
     ]
 

@@ -22,7 +22,7 @@ from mrc_topo.labfile import LabError, builtin_labs, lab_path, load_lab
 from mrclab.cli.app import main
 from mrclab.lab import policies
 from mrclab.lab.policies import PolicyRefused
-from mrclab.lab.records import trusted
+from mrclab.lab.records import rundir
 from mrclab.lab.records.capture_tail import CaptureTail
 from mrclab.lab.records.record import LabFolder
 from mrclab.lab.records.rundir import RunError
@@ -32,7 +32,7 @@ from mrclab.results.resultdir import prepared
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.experiment import ExperimentError, find_file, known_experiments, load_experiment
 from mrclab.runs.sessions import session_for
-from mrclab.studies.sweeps import plan, store
+from mrclab.studies.sweeps import plan, work
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
 from support.lab import users
 from support.lab.users import NOBODY
@@ -122,10 +122,10 @@ def test_code_is_found_wherever_a_document_names_it() -> None:
         {"set": {"lab.policies.ev": "evil.py:Evil"}},
         {"grid": {"experiment.policies.ev": ["evil.py:Evil"]}},
     ):
-        assert trusted.names_code(code), code
+        assert rundir.names_code(code), code
     data: dict[str, Any]
     for data in ({"policies": {}}, {"program": None}, {"lab": "policies"}, {"lab": {"planes": 2}}):
-        assert not trusted.names_code(data), data
+        assert not rundir.names_code(data), data
 
 
 @as_root
@@ -208,9 +208,9 @@ def test_experiments_comparisons_and_sweeps_of_another_user_name_no_code(shared:
     with pytest.raises(ExperimentError, match=f"s.yaml: belongs to user {NOBODY}"):
         load_sweep(str(sweep))
     made = {"format": plan.FORMAT, "sweep": yaml.safe_load(sweep.read_text()), "software": ""}
-    _plant(shared, f"folder/{store.PLAN}", json.dumps(made))
-    with pytest.raises(ExperimentError, match=f"{store.PLAN}: .*belongs to user {NOBODY}"):
-        store.load_plan(shared / "folder")
+    _plant(shared, f"folder/{work.PLAN}", json.dumps(made))
+    with pytest.raises(ExperimentError, match=f"{work.PLAN}: .*belongs to user {NOBODY}"):
+        work.load_plan(shared / "folder")
 
 
 @as_root
@@ -240,7 +240,7 @@ def test_an_ordinary_user_may_run_what_root_installed(shared: pathlib.Path) -> N
         pytest.skip(f"the checkout is in a folder that another user cannot read: chmod o+x above {__file__}")
     code = (
         "import os, sys, pathlib; os.setuid(65534)\n"
-        "from mrclab.lab.records import trusted; trusted.check(pathlib.Path(sys.argv[1]))"
+        "from mrclab.lab.records import trusted; rundir.check(pathlib.Path(sys.argv[1]))"
     )
     command = [users.MRCLAB[0], "-P", "-c", code, str(shared / "own.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -19,20 +19,19 @@ import pytest
 from typer.testing import CliRunner
 
 from mrc_topo import rules
-from mrc_topo.kernel_routes import routes
+from mrc_topo.export import routes
 from mrc_topo.labfile import load_lab, parse_lab
 from mrclab.cli.app import app
 from mrclab.lab.describe import FabricPlan, fabric_description
-from mrclab.lab.processes.exits import ProcessExit
+from mrclab.lab.processes.process import ProcessExit
 from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import Fidelity, judge
 from mrclab.lab.session.load import SwitchLoad, Thread, threads_of
 from mrclab.lab.switches import forwarders
-from mrclab.lab.switches.bmv2 import packets_per_second
+from mrclab.lab.switches.bmv2 import SimpleSwitch, ThriftError, packets_per_second
 from mrclab.lab.switches.forwarders import ReferencePartMissing, check, check_clock, chosen
 from mrclab.lab.switches.program import FabricProgram, ProgramError, by_p4c, fabric_program
-from mrclab.lab.switches.thrift import SimpleSwitch, ThriftError
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment, ExperimentError, Workload
 from mrclab.runs.sessions import check_usable

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from mrclab.lab.processes.exits import StoppedProcess
-from mrclab.lab.processes.process import Process, frozen
+from mrclab.lab.processes.process import Process, StoppedProcess, frozen
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.real import RealSession
 from mrclab.results.record import RunResult
 from mrclab.runs import endings
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from support.amount import first
 from support.lab import users

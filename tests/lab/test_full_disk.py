@@ -57,13 +57,13 @@ def on_a_small_disk(folder: pathlib.Path, megabytes: int, script: str, after: st
 RUN = """
     import sys
     from mrclab.cli import app as cli
-    from mrclab.runs import conduct
-    folder, run_on = sys.argv[1], conduct.run_on
+    from mrclab.runs import execute
+    folder, run_on = sys.argv[1], execute.run_on
     def then_full(*arguments):
         result = run_on(*arguments)
         fill(folder, LEAVE)
         return result
-    conduct.run_on = then_full
+    execute.run_on = then_full
     sys.argv = ["mrclab", "run", "write_bw", "--lab", "tiny", "--clock", "virtual", "--set", "iterations=2", "--json"]
     sys.argv += ["-o", folder + "/results"]
     cli.main()

@@ -19,7 +19,7 @@ from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
 from mrclab.cli import app as cli
 from mrclab.lab.faults.action import Action
-from mrclab.lab.processes.exits import ProcessExit
+from mrclab.lab.processes.process import ProcessExit
 from mrclab.results import history
 from mrclab.results.history import What
 from mrclab.results.reading import completed

@@ -93,5 +93,5 @@ SOURCES = {
     "CongestionControl": HOST / "proto" / "congestion" / "control.py",
     "WindowPolicy": HOST / "policy.py",
     "EvSet": HOST / "proto" / "paths" / "ev.py",
-    "LossDetector": HOST / "proto" / "reliability" / "loss.py",
+    "LossDetector": HOST / "proto" / "reliability" / "recovery.py",
 }

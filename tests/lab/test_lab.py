@@ -17,7 +17,7 @@ from mrclab.lab.session.real import RealSession
 from mrclab.results import verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 

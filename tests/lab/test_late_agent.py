@@ -10,7 +10,7 @@ import pytest
 
 from mrclab.lab.session.real import RealSession
 from mrclab.results.record import RunResult
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 

@@ -24,7 +24,7 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import verdict
 from mrclab.results.record import RunResult
 from mrclab.runs import precheck
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, load_experiment
 from mrclab.runs.sessions import session_on
 from mrclab.studies.chaos import run as chaos

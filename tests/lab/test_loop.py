@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.ledger import UnsettledError
 from mrclab.results.record import LabEvent
-from mrclab.runs.loop import LATE_S, Loop
+from mrclab.runs.runner import LATE_S, Loop
 from support.lab.scripted import Clock
 
 SECOND = 1_000_000_000

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from mrc_topo.labfile import load_lab
-from mrclab.lab.hosts import inside, management
+from mrclab.lab.hosts import hostnet, inside
 from mrclab.lab.hosts.hostnet import HostNet, HostNetError
 from mrclab.lab.processes.process import Process, wait_dead
 from mrclab.lab.records.record import LabRecord, LabState
@@ -73,16 +73,16 @@ def counted(host: str) -> tuple[int, int]:
 
 
 def test_addresses_are_of_one_network_and_differ() -> None:
-    addresses = [management.address(index) for index in range(1000)]
+    addresses = [hostnet.address(index) for index in range(1000)]
     assert addresses[0] == "172.31.0.1"
     assert addresses[255] == "172.31.1.0"
     assert len(set(addresses)) == 1000
-    assert len(management.bridge_port(management.MAX_HOSTS)) <= 15, "the longest name that Linux takes"
+    assert len(hostnet.bridge_port(hostnet.MAX_HOSTS)) <= 15, "the longest name that Linux takes"
 
 
 def test_names_come_before_those_of_the_machine() -> None:
     hosts = load_lab("tiny").hosts[:2]
-    text = management.names(hosts, "127.0.0.1 localhost\n10.0.0.1 h0\n")
+    text = hostnet.names(hosts, "127.0.0.1 localhost\n10.0.0.1 h0\n")
     assert text == "172.31.0.1 h0\n172.31.0.2 h1\n127.0.0.1 localhost\n10.0.0.1 h0\n"
 
 
@@ -132,7 +132,7 @@ def test_runs_send_nothing_over_it(lab: RunDir, tmp_path: pathlib.Path) -> None:
     mrclab("run", "write_bw", "--lab", "tiny", "--clock", "real", *settings, "-o", str(tmp_path))
     assert [counted(host) for host in ("h0", "h1")] == before
     sockets = mrclab("exec", "h0", "--", "cat", "/proc/net/packet").stdout
-    (row,) = json.loads(mrclab("exec", "h0", "--", "ip", "-j", "link", "show", management.INTERFACE).stdout)
+    (row,) = json.loads(mrclab("exec", "h0", "--", "ip", "-j", "link", "show", hostnet.INTERFACE).stdout)
     assert row["ifindex"] not in [int(line.split()[4]) for line in sockets.splitlines()[1:]]
 
 

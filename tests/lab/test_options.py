@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from mrc_topo.base.errors import UsageError
 from mrclab.cli import app as cli
 from mrclab.cli import errors, logs, progress
+from mrclab.cli.common import parse_mbps, parse_seconds, parse_setting
 from mrclab.cli.listed import ListedKind
 from mrclab.cli.logs import LogFile
 from mrclab.cli.progress import Verbosity
-from mrclab.cli.quantities import parse_mbps, parse_seconds
 from mrclab.cli.run import lasting
-from mrclab.cli.settings import parse_setting
 from mrclab.lab.faults.action import FailureError
 from mrclab.lab.records.record import GrowingFile, LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError

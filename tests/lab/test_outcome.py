@@ -9,8 +9,7 @@ import pytest
 from mrclab.cli.outcome import show
 from mrclab.results import report
 from mrclab.results.expectation import Evidence, Expectation
-from mrclab.results.losses import EXPLAINED, losses_of
-from mrclab.results.record import RunResult
+from mrclab.results.record import EXPLAINED, RunResult, losses_of
 from mrclab.results.recording import StoredRecording
 from mrclab.runs import execute
 from mrclab.runs.execute import Outcome

@@ -15,14 +15,12 @@ import pytest
 from mrclab.lab import daemon
 from mrclab.lab.daemon import Daemon, first_line
 from mrclab.lab.processes import process
-from mrclab.lab.processes.exits import StoppedProcess
-from mrclab.lab.processes.process import Process, ProgressTimeout
+from mrclab.lab.processes.process import Process, ProgressTimeout, StoppedProcess
 from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LabFolder, LabRecord
 from mrclab.lab.records.rundir import LabDied, RunError
 from mrclab.lab.switches import bmv2
-from mrclab.lab.switches.bmv2 import Bmv2Switches
-from mrclab.lab.switches.thrift import ThriftError
+from mrclab.lab.switches.bmv2 import Bmv2Switches, ThriftError
 
 PERIOD_S = 0.1
 

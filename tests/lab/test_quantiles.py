@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mrc_host.answers import FlowTimes, JobProgress, LagSummary, LatencyTimes, Measured, Times
 from mrc_host.workloads.measure import Distribution
 from mrc_topo.base import quantiles
-from mrclab.results import performance, sections, steps
+from mrclab.results import performance, report, steps
 from mrclab.results.record import RunResult
 
 
@@ -72,4 +72,4 @@ def test_tables_of_flows_steps_and_lateness_show_no_p99_of_too_few(count: int) -
     made = steps.TrainingSummary([], {"all": summary}, 0.0, {}, summary)
     for each in performance.training_tables(made):
         assert (each.rows[0][each.heads.index("P99")] == "-") == (count < 100)
-    assert (sections._lag(LagSummary(count, 1, 2, 3, 4))[1] == "-") == (count < 100)
+    assert (report._lag(LagSummary(count, 1, 2, 3, 4))[1] == "-") == (count < 100)

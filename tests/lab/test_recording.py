@@ -24,12 +24,11 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.session.fidelity import Fidelity
-from mrclab.results import curves, report, resultdir, verdict
+from mrclab.results import charts, report, resultdir, verdict
 from mrclab.results.expectation import Expectation
 from mrclab.results.reading import FolderError
 from mrclab.results.record import RunResult
-from mrclab.results.recording import EVENTS, SAMPLES, Recording, event_of
-from mrclab.results.series import MemoryStore, Series, flat
+from mrclab.results.recording import EVENTS, SAMPLES, MemoryStore, Recording, Series, event_of, flat
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
 from p4lite.switch.errors import TargetError
@@ -51,8 +50,8 @@ def test_series_of_any_rows_gives_them_back(
     steps: list[tuple[int, dict[str, int]]], begin: int, length: int, rows_each: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mrclab.results.series.LEAST_ROWS", rows_each)
-        patch.setattr("mrclab.results.series.MOST_ROWS", rows_each)
+        patch.setattr("mrclab.results.recording.LEAST_ROWS", rows_each)
+        patch.setattr("mrclab.results.recording.MOST_ROWS", rows_each)
         made, rows, now = Series("x", MemoryStore()), [], 0
         for step, values in steps:
             now += step
@@ -82,7 +81,7 @@ def test_series_of_any_rows_gives_them_back(
 )
 def test_a_thinned_curve_keeps_every_extreme(values: Any, most: int) -> None:
     times = np.arange(len(values), dtype=np.float64)
-    x, y = curves.thinned(times, values, most)
+    x, y = charts.thinned(times, values, most)
     assert len(x) == len(y) <= max(most, 2)
     assert (np.diff(x) > 0).all()
     assert y.min() == values.min()
@@ -243,7 +242,7 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
 
 @pytest.mark.slow
 def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mrclab.results.series.CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr("mrclab.results.recording.CHUNK_BYTES", 1 << 14)
     held, result = long_run(120)
     # The first tenths fill the buffers of each series, which are reused from then on; then a few bytes per chunk stay.
     assert max(held[1:]) - held[1] < 150_000, held
@@ -257,7 +256,7 @@ def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatc
 def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(curves, "POINTS", 200)
+    monkeypatch.setattr(charts, "POINTS", 200)
     sizes = []
     for seconds in (60, 120):
         folder = tmp_path / str(seconds)
@@ -267,7 +266,7 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         judged = verdict.judge(result, TOPOLOGY, Expectation())
         edges = result.grid()
         full = result.goodput_bps(edges)
-        _, shown = curves.thinned(edges[:-1], full, curves.POINTS)
+        _, shown = charts.thinned(edges[:-1], full, charts.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, result, TOPOLOGY, judged, "long", result.recording)
         sizes.append([(folder / "result.json").stat().st_size])

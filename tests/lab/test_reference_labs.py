@@ -25,8 +25,7 @@ from mrclab.lab.switches import forwarders
 from mrclab.results import verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult
-from mrclab.runs.conduct import run_on
-from mrclab.runs.execute import execute
+from mrclab.runs.execute import execute, run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.amount import first
 from support.lab import stand_in

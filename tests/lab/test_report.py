@@ -22,11 +22,11 @@ from mrc_host import running
 from mrc_topo import draw
 from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
-from mrclab.results import analysis, charts, curves, moments, performance, report, summary
+from mrclab.results import analysis, charts, moments, performance, report
 from mrclab.results.charts import ActionMark, Curve, Plot
-from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult, fidelity_of
+from mrclab.results.verdict import Check, Verdict
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.studies.cells import pages
@@ -103,7 +103,7 @@ def test_ticks_lie_within_the_range_and_are_no_more_than_asked(low: float, width
 def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[str], times: list[float]) -> None:
     texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
     x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
-    lines = [Curve(name, x, y, *curves.series(number)) for number, name in enumerate(texts)]
+    lines = [Curve(name, x, y, *charts.series(number)) for number, name in enumerate(texts)]
     made = charts.chart(Plot("c", "title", lines, "Mb/s"), 10.0, [ActionMark(at, texts[0], True) for at in times], True)
     root = ET.fromstring(made.replace(" hidden>", ' hidden="">'))
     paths = [each for each in root.iter("path") if each.get("class") == "curve"]
@@ -166,8 +166,8 @@ def test_every_colour_that_sheets_and_pages_use_is_defined(text: str) -> None:
     defined = set(re.findall(r"(--[\w-]+):", look.part(look.STYLE)))
     used = set(re.findall(r"var\((--[\w-]+)\)", text + look.part("report.css")))
     assert used <= defined, used - defined
-    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(curves.COLOURS)]
-    assert [each and each[1] for each in planes] == list(draw.COLOURS[: curves.COLOURS])
+    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(charts.COLOURS)]
+    assert [each and each[1] for each in planes] == list(draw.COLOURS[: charts.COLOURS])
 
 
 # -- the moment of each failure --------------------------------------------------------------------------------
@@ -258,20 +258,18 @@ def test_data_of_a_page_with_a_closing_tag_in_a_text_stays_one_script() -> None:
 def test_top_of_a_report_names_outcome_missed_checks_and_figures(outcome: Run) -> None:
     result, good = outcome.result, Verdict([Check("a", "b", "c", True)], [], True, [])
     readings = result.readings()
-    assert summary.headline(readings, good) == "Passed: everything came out as expected, with 3 failures on the way"
+    assert report.headline(readings, good) == "Passed: everything came out as expected, with 3 failures on the way"
     bad = Verdict([Check(f"check {each}", "1", "<2>", each > 4) for each in range(8)], [], True, [])
-    assert summary.headline(readings, bad).startswith("Failed: 5 of 8 checks were missed")
-    top = summary.top_of(result, TOPOLOGY, readings, bad)
-    assert top.missed == [f"check {each}: expected 1, measured <2>" for each in range(summary.NAMED)]
+    assert report.headline(readings, bad).startswith("Failed: 5 of 8 checks were missed")
+    top = report.top_of(result, TOPOLOGY, readings, bad)
+    assert top.missed == [f"check {each}: expected 1, measured <2>" for each in range(report.NAMED)]
     assert top.more == 1
     made = report.render(result, TOPOLOGY, bad, "x")
     assert "<ul><li>check 0: expected 1, measured &lt;2&gt;</li>" in made
     assert "<li>and 1 more</li></ul>" in made
     stopped = Verdict([], [], True, [], interrupted="SIGINT")
-    assert "SIGINT" in summary.headline(readings, stopped)
-    found = {
-        each.what: (each.value, each.more) for each in summary.figures(result, TOPOLOGY, readings, outcome.verdict)
-    }
+    assert "SIGINT" in report.headline(readings, stopped)
+    found = {each.what: (each.value, each.more) for each in report.figures(result, TOPOLOGY, readings, outcome.verdict)}
     assert len(found) == 6
     assert found["data checked byte by byte"][1] == "0 wrong"
     assert found["failures caused"][0] == "3"
@@ -279,7 +277,7 @@ def test_top_of_a_report_names_outcome_missed_checks_and_figures(outcome: Run) -
 
 def test_top_of_a_run_that_never_recovered_says_never(outcome: Run) -> None:
     never = analysis.Recovery(0.6, "t", True, 1e6, 1.0, 0.1, 0.1, None, 1.0)
-    found = summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), Verdict([], [never], True, []))
+    found = report.figures(outcome.result, TOPOLOGY, outcome.result.readings(), Verdict([], [never], True, []))
     assert ("never", "slowest recovery") in [(each.value, each.what) for each in found]
 
 
@@ -405,7 +403,7 @@ def test_run_that_missed_only_timed_checks_on_a_slow_machine_has_passed(outcome:
 
 def test_first_figure_of_the_top_is_goodput(outcome: Run) -> None:
     assert (
-        summary.figures(outcome.result, TOPOLOGY, outcome.result.readings(), outcome.verdict)[0].what
+        report.figures(outcome.result, TOPOLOGY, outcome.result.readings(), outcome.verdict)[0].what
         == "goodput, on average"
     )
 

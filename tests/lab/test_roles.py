@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mrclab.lab.processes.exits import Role, RoleKind
+from mrclab.lab.processes.process import Role, RoleKind
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from mrc_topo.labfile import LabError, load_lab, read_lab
 from mrclab.cli import common
 from mrclab.cli.app import app
 from mrclab.cli.run import experiment_of
-from mrclab.lab.records import shells
+from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LabState
 from mrclab.lab.records.rundir import RunDir, RunError, base
 from mrclab.runs.experiment import Experiment
-from p4lite.folders import make_private
+from p4lite.files import make_private
 
 ELSEWHERE = ["session 1 0.00", "shell 1 0.00"]
 Up = Callable[..., None]
@@ -28,7 +28,7 @@ Up = Callable[..., None]
 def up(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Up:
     """Make records of labs, as `mrclab up` leaves them."""
     monkeypatch.setenv("MRCLAB_RUN", str(make_private(tmp_path / "run")))
-    monkeypatch.delenv(shells.VARIABLE, raising=False)
+    monkeypatch.delenv(rundir.VARIABLE, raising=False)
 
     def make(name: str, shell: list[str]) -> None:
         run = RunDir(name)
@@ -47,34 +47,34 @@ def test_a_lab_of_another_shell_is_never_meant(up: Up) -> None:
     with pytest.raises(RunError, match=r"theirs from elsewhere; name it, or `export MRCLAB_LAB=theirs`"):
         common.the_lab(None)
     assert common.the_lab("theirs") == "theirs"
-    up("ours", shells.here())
+    up("ours", rundir.here())
     assert common.the_lab(None) == "ours"
-    up("ours-too", shells.here())
+    up("ours-too", rundir.here())
     with pytest.raises(RunError, match=r"several labs are up \(ours, ours-too\)"):
         common.the_lab(None)
 
 
 def test_the_variable_names_the_lab(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     up("theirs", ELSEWHERE)
-    up("ours", shells.here())
-    monkeypatch.setenv(shells.VARIABLE, "theirs")
+    up("ours", rundir.here())
+    monkeypatch.setenv(rundir.VARIABLE, "theirs")
     assert common.the_lab(None) == "theirs"
     assert common.the_lab("ours") == "ours"
-    monkeypatch.setenv(shells.VARIABLE, "gone")
+    monkeypatch.setenv(rundir.VARIABLE, "gone")
     with pytest.raises(RunError, match="MRCLAB_LAB: lab 'gone' is not up; up: ours, theirs"):
         common.the_lab(None)
 
 
 def test_commands_of_one_shell_know_each_other_and_those_of_another_do_not() -> None:
     def said(*, new_session: bool) -> list[str]:
-        words = [sys.executable, "-P", "-c", "from mrclab.lab.records import shells; print(*shells.here(), sep='\\n')"]
+        words = [sys.executable, "-P", "-c", "from mrclab.lab.records import shells; print(*rundir.here(), sep='\\n')"]
         # The shell stays between us and the command.
         line = ["sh", "-c", '"$@"; true', "sh", *words]
         done = subprocess.run(line, capture_output=True, text=True, check=True, start_new_session=new_session)
         return done.stdout.splitlines()
 
-    assert shells.is_here(said(new_session=False))
-    assert not shells.is_here(said(new_session=True))
+    assert rundir.is_here(said(new_session=False))
+    assert not rundir.is_here(said(new_session=True))
 
 
 def test_run_and_capture_do_not_take_what_another_shell_brought_up(up: Up, tmp_path: pathlib.Path) -> None:
@@ -123,7 +123,7 @@ def test_the_name_of_a_lab_that_is_up_means_its_recorded_file(
     assert load_lab(common.lab_file("own", clock)).lab.hosts == 4
     assert experiment("own", clock).lab == str(run.lab_file)
     assert experiment("own", clock).clock == ("virtual" if clock == "virtual" else "real")
-    monkeypatch.setenv(shells.VARIABLE, "own")
+    monkeypatch.setenv(rundir.VARIABLE, "own")
     assert experiment(None, clock).lab == str(run.lab_file)
 
 
@@ -143,10 +143,10 @@ def test_a_name_that_comes_with_the_project_means_another_lab_only_where_that_is
     assert [common.lab_file("tiny", clock) for clock in (None, "real")] == [str(run.lab_file)] * 2
     assert common.lab_file("tiny", "virtual") == "tiny"
     assert common.lab_file("./tiny.yaml") == "./tiny.yaml"
-    monkeypatch.setenv(shells.VARIABLE, "ring")
+    monkeypatch.setenv(rundir.VARIABLE, "ring")
     assert common.own_file("virtual") == "ring"
-    monkeypatch.setenv(shells.VARIABLE, "gone")
+    monkeypatch.setenv(rundir.VARIABLE, "gone")
     with pytest.raises(RunError, match="MRCLAB_LAB: lab 'gone' is not up"):
         common.own_file("virtual")
-    monkeypatch.delenv(shells.VARIABLE)
+    monkeypatch.delenv(rundir.VARIABLE)
     assert common.own_file("virtual") is None

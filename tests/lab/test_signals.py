@@ -18,10 +18,10 @@ from mrclab.runs import artifact
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment
 from mrclab.runs.runner import WorkloadRun
-from mrclab.studies.cells.store import RUNS
+from mrclab.studies.cells.workers import RUNS
 from mrclab.studies.sweeps import plan, work
 from mrclab.studies.sweeps.spec import load_sweep
-from mrclab.studies.sweeps.store import SweepStore
+from mrclab.studies.sweeps.work import SweepStore
 from support.amount import LONG
 from support.lab.signals import VERBS, campaign
 

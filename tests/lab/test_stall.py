@@ -15,8 +15,8 @@ from mrclab.lab.session.base import Session
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.expectation import Evidence
 from mrclab.results.reading import of_any_version
-from mrclab.runs import stall
-from mrclab.runs.conduct import run_on
+from mrclab.runs import endings
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from support.lab.labs import lab_file, session
 from support.lab.results import plain
@@ -137,7 +137,7 @@ def test_the_baseline_names_its_port(tmp_path: pathlib.Path) -> None:
             for host in made.hosts.values():
                 (job,) = made.nodes[host.name].jobs  # type: ignore[attr-defined]
                 waiting = decode(JobWaiting, host.request("waiting", job=job), lenient=True)
-                seen.extend(stall.culprits({host.name: waiting}))
+                seen.extend(endings.culprits({host.name: waiting}))
 
         experiment = Experiment(
             name="stall", title="stall", lab=lab, workload=RING, transport="roce",
@@ -184,7 +184,7 @@ def waiting(**given: Any) -> JobWaiting:
 )
 def test_nothing_is_a_stall_before_the_retries_are_over(patience: list[int | None], bound: float) -> None:
     documents = {f"h{index}": waiting(qps=[{"patience_ns": each}]) for index, each in enumerate(patience)}
-    assert stall.bound_s(documents) == pytest.approx(bound)
+    assert endings.bound_s(documents) == pytest.approx(bound)
 
 
 def rank(**changes: Any) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def rank(**changes: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_text_of_a_stall_names_the_end_of_the_chain_of_waiting_hosts(documents: dict[str, Any], line: str) -> None:
-    assert stall.text({host: waiting(**each) for host, each in documents.items()}, gone=["h9"]) == line
+    assert endings.text({host: waiting(**each) for host, each in documents.items()}, gone=["h9"]) == line
 
 
 def test_a_run_that_looks_late_does_not_take_that_for_a_stall(tmp_path: pathlib.Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import pytest
 
-from mrclab.results import evidence
-from mrclab.results.check import Check
+from mrclab.results import verdict
 from mrclab.results.expectation import Evidence
 from mrclab.results.record import RunResult
-from mrclab.runs.conduct import run_on
+from mrclab.results.verdict import Check
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from p4lite.switch.targetapi.inside import FabricInside
 from support.lab.labs import lab_file, session
@@ -36,7 +36,7 @@ def run(
     experiment = Experiment(name="storm", title="storm", transport=transport, workload=workload, schedule=schedule)
     with session(lab_file(folder, "tiny", **made), "virtual", transport) as lab:
         result = run_on(lab, experiment)
-        return result, list(evidence.findings(result, lab.topology, experiment.claims()))
+        return result, list(verdict.findings(result, lab.topology, experiment.claims()))
 
 
 def arrived(result: RunResult, host: str, begin: float, end: float) -> int:

@@ -30,9 +30,8 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import counted, resultdir, verdict
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import complete, run_on
 from mrclab.runs.experiment import Experiment, Workload
-from mrclab.runs.origin import complete
 from mrclab.web.hub import Hub
 from mrclab.web.replay import Recorded, Replay
 from mrclab.web.state import ViewState

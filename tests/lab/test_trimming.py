@@ -17,7 +17,7 @@ from mrclab.lab.records.capture_tail import CaptureTail
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.session.virtual import VirtualSession
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from support.lab.labs import lab_file, session
 from support.wireshark import tshark

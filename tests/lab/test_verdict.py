@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from mrc_topo.labfile import load_lab
-from mrclab.results import checks, steps, verdict
+from mrclab.results import steps, verdict
 from mrclab.results.analysis import Recovery
-from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Expectation, StepExpectation, StreamExpectation
+from mrclab.results.verdict import Check, Verdict
 from support.lab.results import result_of
 
 TOPOLOGY = load_lab("default")
@@ -94,13 +94,13 @@ def test_check_of_what_hosts_count_passes_up_to_its_bound(
 def test_checks_of_a_recovery_pass_up_to_their_bounds_and_are_timed() -> None:
     recovery = Recovery(1.0, "fail x", True, 1e6, 0.5, 0.25, 0.375, 0.2, 0.5)
     for made, at, beyond in (
-        (checks._recovered, 0.2, 0.19),
-        (checks._settled, 0.75, 0.76),
-        (checks._dip, 0.5, 0.49),
+        (verdict._recovered, 0.2, 0.19),
+        (verdict._settled, 0.75, 0.76),
+        (verdict._dip, 0.5, 0.49),
     ):
         assert [made(recovery, bound).passed for bound in (at, beyond)] == [True, False]
         assert made(recovery, at).timed
-    assert not checks._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None, 1.0), 9.0).passed
+    assert not verdict._recovered(Recovery(1.0, "x", True, 1e6, 1.0, 0.0, 0.0, None, 1.0), 9.0).passed
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from mrc_topo.labfile import load_lab
 from mrclab.lab.session import virtual
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches import p4rt
-from p4lite.switch.p4rt import patience
+from p4lite.switch.p4rt import service
 from p4lite.switch.p4rt.service import P4RuntimeService
 
 
@@ -58,7 +58,7 @@ def test_cycles_are_seldom_looked_for_while_time_goes_on_but_are_found() -> None
 def test_no_limit_of_the_machines_clock_ends_a_call_inside_a_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a call within one process takes any time; `mrclab figures 9a` once ended by that."""
     for module, names in (
-        (patience, ("SILENT_S", "UNSENT_S", "UNREAD_S")),
+        (service, ("SILENT_S", "UNSENT_S", "UNREAD_S")),
         (p4rt, ("TIMEOUT_S", "PIPELINE_S")),
     ):
         for name in names:

@@ -16,7 +16,7 @@ from mrclab.lab.session.base import Session
 from mrclab.results import performance, verdict
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import RunResult
-from mrclab.runs.conduct import run_on
+from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, Workload
 from support.amount import LONG
 from support.lab.labs import SMALL_LOADS, session

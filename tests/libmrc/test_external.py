@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from libmrc import build
-from mrclab.lab.hosts import management
+from mrclab.lab.hosts import hostnet
 from p4lite.switch.errors import BuildError
 from support.lab import users
 from support.lab.labs import lab_file
@@ -25,7 +25,7 @@ from support.lab.labs import lab_file
 OCP = pathlib.Path(os.environ.get("MRCLAB_OCP", "/nonexistent"))
 PORTS = tuple(f":{port:04X}" for port in (18515, 18185))  # on which these programs and OCP's example listen
 LISTENING = "0A"
-ADDRESSES = {f"h{index}": management.address(index) for index in range(2)}
+ADDRESSES = {f"h{index}": hostnet.address(index) for index in range(2)}
 MRC = {"MRCLAB_RC": "mrc"}
 ROCE: dict[str, str] = {}
 PATIENCE_S = 120

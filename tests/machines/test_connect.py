@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mrc_topo.machine import MachineSpec
+from mrc_topo.schema import MachineSpec
 from mrclab.lab.machines.connect import DEFAULT, VARIABLE, words_for
 from mrclab.lab.records.rundir import RunError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from p4lite.compiler import backend, frontend
-from p4lite.compiler.backend.actions import linearise
+from p4lite.compiler.backend.document import linearise
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.lir import BasicBlock, Branch, Const, End, Field, Jump, LoweredAssign, Op
 from p4lite.switch.errors import ProgramError

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.compiler import compile_text
-from p4lite.compiler.backend.unique import groups
+from p4lite.compiler.backend.document import groups
 from p4lite.compiler.diagnostics import CompileError
 from support.amount import examples
 from support.p4.cases import INPUT, run_on, source, switch

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite import progress
+from p4lite import terminal
 from p4lite.cli import compile as cli
 from p4lite.cli import main
 from support.p4.source import program
@@ -21,7 +21,7 @@ from support.p4.source import program
 def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     # What is said on standard error here must not depend on how busy the machine is.
-    monkeypatch.setattr(progress, "AFTER_S", 600.0)
+    monkeypatch.setattr(terminal, "AFTER_S", 600.0)
     Path("good.p4").write_text(program(apply="sm.egress_spec = 1;"))
     return "good.p4"
 

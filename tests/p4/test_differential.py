@@ -11,8 +11,7 @@ import pytest
 from p4lite.compiler.midend import calls
 from p4lite.compiler.midend.places import Places
 from p4lite.interpreter.core import InterpreterCore
-from p4lite.interpreter.meters import GREEN, MeterCell
-from p4lite.interpreter.state import InterpreterState
+from p4lite.interpreter.state import GREEN, InterpreterState, MeterCell
 from p4lite.interpreter.tables import InterpreterTables
 from p4lite.interpreter.v1model import V1ModelSwitch
 from p4lite.switch.fabric.values import Replica

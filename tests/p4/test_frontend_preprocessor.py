@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from p4lite.compiler import ast, frontend
-from p4lite.compiler.check.checker import Checker
+from p4lite.compiler.check.program import Checker
 from p4lite.compiler.diagnostics import CompileError
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from p4lite.cli import main
 from p4lite.cli.p4lang import p4c as compiler
-from p4lite.cli.p4lang import shaping, simple_switch
-from p4lite.cli.p4lang.p4config import P4DeviceConfig
+from p4lite.cli.p4lang import simple_switch
+from p4lite.cli.p4lang.p4c import P4DeviceConfig
 
 PROGRAM = """#include <core.p4>
 #include <v1model.p4>
@@ -243,8 +243,8 @@ def test_switch_option_that_cannot_be_served_is_refused(capsys: pytest.CaptureFi
 )
 def test_rate_of_a_mininet_link_is_read_from_tc(shown: str, rate_bps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     netem = '[{"kind":"netem","options":{"delay":{"delay":0.01,"jitter":0},"loss-random":{"loss":0.05}}}]'
-    monkeypatch.setattr(shaping, "_tc", lambda *words: shown if words[0] == "class" else netem)
-    found = shaping.settings("s1-eth1")
+    monkeypatch.setattr(simple_switch, "_tc", lambda *words: shown if words[0] == "class" else netem)
+    found = simple_switch.settings("s1-eth1")
     assert (found.rate_bps, found.delay_ns, found.loss) == (rate_bps, 10_000_000, 0.05)
 
 

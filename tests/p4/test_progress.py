@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite import compiler, progress
+from p4lite import compiler, terminal
 from p4lite.cli import compile as compile_verb
 from p4lite.compiler import backend
 from p4lite.switch.native import build
@@ -45,22 +45,22 @@ def entries(n: int, kind: str = "exact", mask: str = "") -> str:
 
 
 def test_silent_when_quick(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.shown("cmd", after=60):
-        progress.step("one")
-    progress.step("outside")
-    progress.notice("outside")
+    with terminal.shown("cmd", after=60):
+        terminal.step("one")
+    terminal.step("outside")
+    terminal.notice("outside")
     assert capsys.readouterr().err == ""
 
 
 def test_a_line_after_a_while_and_at_every_later_step(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.shown("cmd", after=0.05):
-        progress.step("one")
+    with terminal.shown("cmd", after=0.05):
+        terminal.step("one")
         deadline = time.monotonic() + 120
         text = ""
         while not text and time.monotonic() < deadline:
             time.sleep(0.01)
             text = capsys.readouterr().err
-        progress.step("two")
+        terminal.step("two")
     assert re.fullmatch(r"cmd: one \(\d+ s\)\n", text)
     assert re.fullmatch(r"cmd: two \(\d+ s\)\n", capsys.readouterr().err)
 
@@ -68,7 +68,7 @@ def test_a_line_after_a_while_and_at_every_later_step(capsys: pytest.CaptureFixt
 def test_compile_says_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "AFTER_S", 0.0)
+    monkeypatch.setattr(terminal, "AFTER_S", 0.0)
     program = tmp_path / "some.p4"
     program.write_text(entries(3))
     assert compile_verb.run([str(program), "-o", str(tmp_path / "out.json")]) == 0
@@ -102,7 +102,7 @@ def test_large_programs_are_optimised_less(
     program = load_program(compiler.compile_text(entries(3)).bmv2, name="some")
     if large:
         program = replace(program, code=replace(program.code, size=build.LARGE + 1))
-    with progress.shown("cmd", after=60):
+    with terminal.shown("cmd", after=60):
         program.build()
     levels = {next(w for w in c if w.endswith(".c")): [w for w in c if w.startswith("-O")] for c in commands[:-1]}
     for path, level in levels.items():

@@ -11,8 +11,8 @@ import p4lite
 from p4lite.api.program import Program
 from p4lite.cli import stf
 from p4lite.compiler import frontend
+from p4lite.compiler.advice import lint
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.compiler.lint import lint
 from p4lite.interpreter.events import Event, PacketStarted
 from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.errors import InterpretedOnly

@@ -101,7 +101,7 @@ def test_commands_that_need_no_namespaces_answer(line: str, typed: dict[str, tup
 IMPORTS = """
 from support import mac
 mac.become()
-import mrclab.cli.app, mrclab.web.server, mrclab.web.simulation, mrclab.web.serve
+import mrclab.cli.app, mrclab.web.server, mrclab.web.lab, mrclab.web.server
 import mrc_workshop.perform, mrc_workshop.verify
 import mrc_workshop.confine, p4lite.cli, p4lite.compiler, p4lite.switch.fabric.fabric, p4lite.switch.p4rt.service
 import mrc_host.verbs, mrc_host.node.host, mrclab.runs.execute

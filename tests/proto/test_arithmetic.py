@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
-from mrc_host.proto.congestion.balance import PlaneBalance
+from mrc_host.proto.congestion.qpcc import PlaneBalance
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable

@@ -7,7 +7,7 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import ReliabilityConfig, WireConfig
 from mrc_host.proto.events import ErrorReason, QpState
-from mrc_host.proto.roce.rnr import rnr_delay_ns
+from mrc_host.proto.roce.qp import rnr_delay_ns
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ
 from support.proto.net import NetConfig, opcode_of, psn_of
 from support.proto.story import WIDE, Story

@@ -9,7 +9,7 @@ from mrc_host.proto.config import (
     ReliabilityConfig,
 )
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.events import ErrorReason, EvState, QpState
 from support.proto.peers import MS, MTU, bench
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mrc_host.proto.completion import CompletionStatus
-from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState
 from mrc_host.proto.ports import PortTable

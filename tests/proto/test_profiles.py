@@ -13,8 +13,7 @@ from mrc_host.proto.config import (
     ReliabilityConfig,
     Srv6Path,
 )
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.events import ErrorReason, EvState, QpError, QpState
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode

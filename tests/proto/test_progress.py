@@ -9,8 +9,7 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, QpState
 from mrc_host.proto.wire import packet as wire

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig
-from mrc_host.proto.reliability.loss import LossDetector
-from mrc_host.proto.reliability.rtt import Rtt
+from mrc_host.proto.reliability.recovery import LossDetector, Rtt
 from mrc_host.proto.reliability.scoreboard import Scoreboard, Transmission
 from mrc_host.proto.work import WriteRequest
 from support.amount import examples

@@ -17,8 +17,8 @@ from mrc_host.proto.config import (
     ReliabilityConfig,
     Srv6Path,
 )
-from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.inflight import nominal_size
+from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.events import EvChanged, EvState, PortChanged, ProbeResult, QpState
 from mrc_host.proto.statistics import EvRow
 from mrc_host.proto.wire.fields import EndpointOp, Opcode, SackMark

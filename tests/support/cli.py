@@ -21,7 +21,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrc_topo.topology import UnknownElement
 from mrclab.cli.app import app
-from mrclab.cli.settings import parse_settings
+from mrclab.cli.common import parse_settings
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.switches import forwarders

@@ -60,8 +60,8 @@ PARTS: Final[Mapping[str, Part]] = {
     "verdict": Part(
         (
             "controller/mrclab/results/verdict.py",
-            "controller/mrclab/results/checks.py",
-            "controller/mrclab/results/check.py",
+            "controller/mrclab/results/verdict.py",
+            "controller/mrclab/results/verdict.py",
             "controller/mrclab/results/expectation.py",
         ),
         (

@@ -12,9 +12,8 @@ from typing import Any
 from mrclab.runs.experiment import Experiment
 from mrclab.web import metrics
 from mrclab.web.hub import CommandAnswer, Hub
-from mrclab.web.serve import Serving, serving
-from mrclab.web.server import Server
-from mrclab.web.simulation import SimulationView
+from mrclab.web.lab import SimulationView
+from mrclab.web.server import Server, Serving, serving
 from mrclab.web.state import ViewState
 
 WAIT_S = 60.0

@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 import pytest
 
-from mrc_topo.extras import install
+from mrc_topo.shipped import install
 from mrclab.cli.app import main
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells import store as keeping
-from mrclab.studies.cells.tables import has_parquet
-from mrclab.studies.sweeps import cluster, measure, page, plan, store, work
+from mrclab.studies.cells import workers as keeping
+from mrclab.studies.cells.pages import has_parquet
+from mrclab.studies.sweeps import cluster, measure, page, plan, work
 from mrclab.studies.sweeps.spec import load_sweep
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
@@ -40,8 +40,8 @@ needs_dask = pytest.mark.skipif(
 
 def results(folder: pathlib.Path) -> dict[str, bytes]:
     """All that must be the same for the same plan."""
-    files = [folder / name for name in ("sweep.json", store.CSV, page.PAGE)]
-    files += sorted((folder / store.DATASET).glob("*"))
+    files = [folder / name for name in ("sweep.json", work.CSV, page.PAGE)]
+    files += sorted((folder / work.DATASET).glob("*"))
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -238,9 +238,9 @@ def test_the_pinned_sweep_is_the_same_with_two_workers(tmp_path: pathlib.Path) -
     assert done.returncode == 0, done.stderr
     made = plan.make(load_sweep("pinned"))
     (tmp_path / "one").mkdir()
-    alone = store.SweepStore(tmp_path / "one", made)
+    alone = work.SweepStore(tmp_path / "one", made)
     work.carry_out(alone, work.here)
-    page.write(tmp_path / "one", made, list(store.rows(made, alone.answers())))
+    page.write(tmp_path / "one", made, list(work.rows(made, alone.answers())))
     alone.close()
     assert results(tmp_path / "two") == results(tmp_path / "one")
 
@@ -310,12 +310,12 @@ def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
 ) -> None:
     made = plan.make(load_sweep("pinned"))
     made = plan.SweepPlan(made.source, made.base, made.keys, made.runs[:1], made.software)
-    kept_in = store.SweepStore(tmp_path, made)
+    kept_in = work.SweepStore(tmp_path, made)
     with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
         patch.setattr(measure, "perform_elsewhere", kill_me)
         ((run, answer),) = work.carry_out(kept_in, work.on_dask(client))
     assert (answer.status, answer.failure) == (measure.RunStatus.DIED, "each worker died that took it")
-    assert "KilledWorker" in (tmp_path / store.LOGS / f"{run.digest}.log").read_text() or answer
+    assert "KilledWorker" in (tmp_path / work.LOGS / f"{run.digest}.log").read_text() or answer
     assert work.carry_out(kept_in, work.here) == []
     kept_in.close()
 

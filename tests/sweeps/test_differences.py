@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.cli import sweep as command
-from mrclab.studies.sweeps import curves, page, plan, store
-from mrclab.studies.sweeps.differences import FILE, PairedDifference, differences
+from mrclab.studies.sweeps import page, plan, work
 from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus
+from mrclab.studies.sweeps.page import FILE, PairedDifference, differences
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
 from mrclab.studies.sweeps.spec import parse_sweep
 from sweeps.test_files import BASE
@@ -26,7 +26,7 @@ SHOWN = "plots: [{y: goodput_bps, x: case}]\n"
 
 def made(more: str) -> SweepPlan:
     found = plan.make(parse_sweep(BASE + more, "mine.yaml"), check=False)
-    curves.check(found)
+    page.check(found)
     return found
 
 
@@ -38,7 +38,7 @@ def rows_of(found: SweepPlan, values: Mapping[int, float | None]) -> list[Row]:
         row: Row = {} if value is None else {"goodput_bps": value}
         return RunAnswer(RunStatus.GOOD, "", [row], 1.0)
 
-    return list(store.rows(found, [(run, answer(run)) for run in found.runs if run.index in values]))
+    return list(work.rows(found, [(run, answer(run)) for run in found.runs if run.index in values]))
 
 
 def told(found: list[PairedDifference]) -> list[tuple[str, str, float, bool | None]]:
@@ -50,7 +50,7 @@ def test_a_case_that_wins_with_every_seed_differs_although_the_intervals_overlap
     seeds = [100.0, 200.0, 300.0]
     values = [*seeds, *(value + 10 for value in seeds), 300.0, 100.0, 200.0]
     rows = rows_of(found, dict(enumerate(values)))
-    (chart,) = curves.charts(found, rows)
+    (chart,) = page.charts(found, rows)
     spots = [spot for curve in chart.curves.values() for spot in curve]
     assert all(spot.half is not None and spot.half > 200 for spot in spots), "the intervals of all cases overlap"
     first, second = differences(found, rows)
@@ -111,7 +111,7 @@ def test_names_are_compared_before_numbers(more: str, key: str) -> None:
 def test_several_seeds_alone_are_a_sweep_without_differences(tmp_path: pathlib.Path) -> None:
     found = made("seeds: 3\nplots: [{y: goodput_bps}]\n")
     rows = rows_of(found, {0: 1.0, 1: 2.0, 2: 3.0})
-    (chart,) = curves.charts(found, rows)
+    (chart,) = page.charts(found, rows)
     [[spot]] = chart.curves.values()
     assert (spot.mean, len(spot.runs)) == (2.0, 3)
     page.write(tmp_path, found, rows)

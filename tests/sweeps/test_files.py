@@ -19,7 +19,7 @@ from mrc_topo.schema import Lab
 from mrclab.cli.app import main
 from mrclab.runs import sessions
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.sweeps import curves, design, page, plan, store
+from mrclab.studies.sweeps import page, plan, spec, work
 from mrclab.studies.sweeps.spec import Hypercube, Range, Source, Span, known_sweeps, load_sweep, parse_sweep
 
 BASE = """\
@@ -43,7 +43,7 @@ def source(more: str, base: str = BASE) -> Source:
 
 def made(more: str, base: str = BASE) -> plan.SweepPlan:
     found = plan.make(source(more, base))
-    curves.check(found)
+    page.check(found)
     return found
 
 
@@ -158,8 +158,8 @@ def test_a_latin_hypercube_meets_each_part_once(points: int, seed: int, log: boo
     scale = "log" if log else "linear"
     spans = {"a": Span(low=1.0, high=64.0, scale=scale), "b": Span(low=1, high=1 << 40)}  # type: ignore[arg-type]
     cube = Hypercube(points=points, seed=seed, keys=spans)
-    rows = list(design.latin_hypercube(cube))
-    assert rows == list(design.latin_hypercube(cube))
+    rows = list(spec.latin_hypercube(cube))
+    assert rows == list(spec.latin_hypercube(cube))
     for key in ("a", "b"):
         low, high = float(spans[key].low), float(spans[key].high)
         values = [row[key] for row in rows]
@@ -172,7 +172,7 @@ def test_a_latin_hypercube_meets_each_part_once(points: int, seed: int, log: boo
 
 def test_a_latin_hypercube_is_the_same_for_ever() -> None:
     cube = Hypercube(points=4, seed=3, keys={"x": Span(low=0, high=1000)})
-    assert [row["x"] for row in design.latin_hypercube(cube)] == PINNED
+    assert [row["x"] for row in spec.latin_hypercube(cube)] == PINNED
 
 
 PINNED = [651, 906, 266, 3]
@@ -204,7 +204,7 @@ def test_a_key_is_known_or_the_unknown_part_is_named(path: list[Any]) -> None:
 @given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from("de"), st.integers())), st.integers())
 def test_a_change_changes_one_place(content: dict[str, Any], value: int) -> None:
     before = json.dumps(content)
-    after: Any = design.changed(content, ("a", "d"), value)
+    after: Any = spec.changed(content, ("a", "d"), value)
     assert json.dumps(content) == before
     assert after["a"]["d"] == value
     after["a"].pop("d")
@@ -232,7 +232,7 @@ def test_digests_are_of_all_that_a_result_depends_on(tmp_path: pathlib.Path) -> 
 @pytest.mark.parametrize("name", sorted(known_sweeps()))
 def test_every_bundled_sweep_can_be_run(name: str) -> None:
     found = plan.make(load_sweep(name))
-    curves.check(found)
+    page.check(found)
     assert found.source.sweep.name == name
     assert found.runs
 
@@ -273,7 +273,7 @@ def test_the_command_refuses_in_one_line_and_makes_nothing(
     ],
 )
 def test_a_value_with_parts_is_called_by_what_differs(values: list[object], wanted: list[str]) -> None:
-    assert design.labels(values) == wanted
+    assert spec.labels(values) == wanted
 
 
 def test_curves_and_runs_of_a_report_have_short_labels() -> None:
@@ -284,14 +284,14 @@ def test_curves_and_runs_of_a_report_have_short_labels() -> None:
     )
     grid = f"grid: {{experiment.schedule: [{', '.join(schedules)}], lab.ev.active: [4, 8]}}\n"
     found = made(grid + "plots: [{y: goodput_share, x: lab.ev.active}]\n")
-    kinds = store.columns(found)
+    kinds = work.columns(found)
     rows = [
         dict.fromkeys(kinds)
-        | {key: store.cell(run.point.values.get(key), kinds[key]) for key in found.keys}
+        | {key: work.cell(run.point.values.get(key), kinds[key]) for key in found.keys}
         | {"run": run.digest, "status": "good", "goodput_share": 0.5}
         for run in found.runs
     ]
-    (chart,) = curves.charts(found, rows)
+    (chart,) = page.charts(found, rows)
     assert list(chart.curves) == ["at=0.5", "at=0.7"]
     assert [row["experiment.schedule"] for row in page._labelled(found, rows)] == ["at=0.5"] * 2 + ["at=0.7"] * 2
 

@@ -16,16 +16,16 @@ import pytest
 from mrc_topo.base.files import WriteError
 from mrc_topo.base.plain import decode, encode
 from mrclab.cli.app import main
-from mrclab.lab.records.limits import LimitError
+from mrclab.lab.requested import LimitError
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells import store as keeping
-from mrclab.studies.cells.tables import has_parquet
-from mrclab.studies.sweeps import measure, page, plan, store, work
+from mrclab.studies.cells import workers as keeping
+from mrclab.studies.cells.pages import has_parquet
+from mrclab.studies.sweeps import measure, page, plan, work
 from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus, RunTask
 from mrclab.studies.sweeps.spec import load_sweep, parse_sweep
 from p4lite.switch.errors import BuildError
 
-DATED = {"sweep.json", store.CSV, page.PAGE}
+DATED = {"sweep.json", work.CSV, page.PAGE}
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ def carry_out(
     made: plan.SweepPlan, folder: pathlib.Path, executor: work.Executor = work.here, **more: Any
 ) -> list[Any]:
     folder.mkdir(exist_ok=True)
-    kept = store.SweepStore(folder, made)
+    kept = work.SweepStore(folder, made)
     try:
         bad = work.carry_out(kept, executor, **more)
-        page.write(folder, made, list(store.rows(made, kept.answers())))
+        page.write(folder, made, list(work.rows(made, kept.answers())))
     finally:
         kept.close()
     return bad
@@ -48,7 +48,7 @@ def carry_out(
 
 def results(folder: pathlib.Path) -> dict[str, bytes]:
     """All that must be the same for the same plan."""
-    files = [folder / name for name in DATED] + sorted((folder / store.DATASET).iterdir())
+    files = [folder / name for name in DATED] + sorted((folder / work.DATASET).iterdir())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -97,7 +97,7 @@ def without_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_rows_of_a_sweep_hold_the_numbers_of_their_runs(undisturbed: pathlib.Path) -> None:
-    with (undisturbed / store.CSV).open() as file:
+    with (undisturbed / work.CSV).open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 12
     for row in rows:
@@ -129,7 +129,7 @@ def test_sweep_with_more_seeds_runs_only_the_new_ones(tmp_path: pathlib.Path, mo
         done.clear()
         carry_out(plan.make(parse_sweep(json.dumps({**content, "seeds": seeds}), "x.yaml")), tmp_path)
         assert len(set(done)) == len(done) == fresh
-        assert len((tmp_path / store.CSV).read_text().splitlines()) == 1 + 6 * seeds
+        assert len((tmp_path / work.CSV).read_text().splitlines()) == 1 + 6 * seeds
 
 
 POLICIES = """\
@@ -154,7 +154,7 @@ def test_a_policys_mistake_is_an_error_of_its_run_alone(tmp_path: pathlib.Path, 
     (tmp_path / "own.yaml").write_text(json.dumps(content))
     code, out, err = command("sweep", "./own.yaml", "--workers", "0", "-o", "out", cwd=tmp_path)
     assert code == 1, (out, err)
-    with (tmp_path / "out" / store.CSV).open() as file:
+    with (tmp_path / "out" / work.CSV).open() as file:
         rows = list(csv.DictReader(file))
     assert [row["status"] for row in rows] == ["good", "error", "good"]
     assert "own.py:9: Wrong.infer: " in rows[1]["failure"]
@@ -199,7 +199,7 @@ def test_cut_anywhere_and_done_in_any_order_it_is_the_same(
     pinned: plan.SweepPlan, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = without_runs(monkeypatch)
-    monkeypatch.setattr(store, "PART", 5)
+    monkeypatch.setattr(work, "PART", 5)
     carry_out(pinned, tmp_path / "whole")
     for count in (0, 1, 4, 5):
         done.clear()
@@ -208,7 +208,7 @@ def test_cut_anywhere_and_done_in_any_order_it_is_the_same(
             with pytest.raises(Cut):
                 carry_out(pinned, folder, cut_after(count))
         if has_parquet():
-            complete = [path.name for path in sorted((folder / store.DATASET).iterdir())]
+            complete = [path.name for path in sorted((folder / work.DATASET).iterdir())]
             assert complete == [f"part-{number:05}.parquet" for number in range(2 * count // 5)]
         carry_out(pinned, folder, backwards)
         assert results(folder) == results(tmp_path / "whole")
@@ -235,7 +235,7 @@ def test_a_full_disk_loses_nothing(
 ) -> None:
     done = without_runs(monkeypatch)
     carry_out(pinned, tmp_path / "whole")
-    write, left = vars(store)["write_whole"], [9]
+    write, left = vars(work)["write_whole"], [9]
 
     def full(path: Any, data: Any) -> None:
         left[0] -= 1
@@ -245,12 +245,12 @@ def test_a_full_disk_loses_nothing(
 
     done.clear()
     folder = tmp_path / "full"
-    for module in (store, keeping):
+    for module in (work, keeping):
         monkeypatch.setattr(module, "write_whole", full)
     with pytest.raises(WriteError, match="No space left"):
         carry_out(pinned, folder)
     lost = done.pop()
-    for module in (store, keeping):
+    for module in (work, keeping):
         monkeypatch.setattr(module, "write_whole", write)
     carry_out(pinned, folder)
     assert results(folder) == results(tmp_path / "whole")
@@ -259,33 +259,33 @@ def test_a_full_disk_loses_nothing(
 
 
 def test_folder_in_use_refuses_a_second_command(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
-    first = store.SweepStore(tmp_path, pinned)
+    first = work.SweepStore(tmp_path, pinned)
     with pytest.raises(ExperimentError, match="another command is running a sweep in this folder"):
-        store.SweepStore(tmp_path, pinned)
+        work.SweepStore(tmp_path, pinned)
     first.close()
-    store.SweepStore(tmp_path, pinned).close()
+    work.SweepStore(tmp_path, pinned).close()
 
 
 def test_folder_of_one_sweep_refuses_another(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
-    kept = store.SweepStore(tmp_path, pinned)
+    kept = work.SweepStore(tmp_path, pinned)
     kept.begin()
     kept.close()
     text = json.dumps({**pinned.source.file.data, "name": "another"})
     other = plan.make(parse_sweep(text, "another.yaml"))
     with pytest.raises(ExperimentError, match=r"it holds the sweep 'pinned', .* choose another for 'another' with -o"):
-        store.SweepStore(tmp_path, other)
+        work.SweepStore(tmp_path, other)
     # More seeds of the same are welcome.
     more = plan.make(parse_sweep(json.dumps({**pinned.source.file.data, "seeds": 3}), "pinned.yaml"))
-    store.SweepStore(tmp_path, more).close()
+    work.SweepStore(tmp_path, more).close()
 
 
 def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.SweepPlan, tmp_path: pathlib.Path) -> None:
-    kept = store.SweepStore(tmp_path, pinned)
+    kept = work.SweepStore(tmp_path, pinned)
     kept.begin()
     kept.close()
     other = plan.make(pinned.source, software="other")
     with pytest.raises(ExperimentError, match="made by other sources of mrclab"):
-        store.SweepStore(tmp_path, other)
+        work.SweepStore(tmp_path, other)
     answer = measure.perform(other.task(other.runs[0]))
     assert answer.status is RunStatus.STRANGER
     with pytest.raises(work.SweepCut, match="a worker cannot take part: it has other sources"):
@@ -312,11 +312,11 @@ def test_a_run_that_fails_keeps_its_log_and_is_listed(tmp_path: pathlib.Path) ->
     assert [(run.point.case, answer.status) for run, answer in bad] == [("stands still", "failed")] * 2
     text = (tmp_path / page.PAGE).read_text()
     for run, _ in bad:
-        log = (tmp_path / store.LOGS / f"{run.digest}.log").read_text()
+        log = (tmp_path / work.LOGS / f"{run.digest}.log").read_text()
         assert f"mrclab sweep repeat . {run.digest[:12]}" in log
         assert '"freeze"' in log
         assert f"logs/{run.digest}.log" in text
-    with (tmp_path / store.CSV).open() as file:
+    with (tmp_path / work.CSV).open() as file:
         rows = list(csv.DictReader(file))
     assert [row["status"] for row in rows] == ["good", "failed", "good", "failed"]
     assert rows[1]["iteration_s"] == ""
@@ -335,14 +335,14 @@ def test_run_that_cannot_be_done_is_an_error_with_its_reason(
     assert len(bad) == 12
     run, answer = bad[0]
     assert (answer.status, answer.failure) == ("error", "ZeroDivisionError: no luck")
-    log = (tmp_path / store.LOGS / f"{run.digest}.log").read_text()
+    log = (tmp_path / work.LOGS / f"{run.digest}.log").read_text()
     assert "about to break" in log
     assert "Traceback" in log
     done = without_runs(monkeypatch)
     assert len(carry_out(pinned, tmp_path)) == 12  # they stay what they are
     assert done == []
     assert carry_out(pinned, tmp_path, again=True) == []
-    assert not list((tmp_path / store.LOGS).iterdir())
+    assert not list((tmp_path / work.LOGS).iterdir())
 
 
 @pytest.mark.parametrize(
@@ -415,10 +415,10 @@ def test_parts_of_the_dataset_read_as_one_with_the_rows_of_the_csv(
 ) -> None:
     import pyarrow.dataset
 
-    table = pyarrow.dataset.dataset(undisturbed / store.DATASET).to_table()
+    table = pyarrow.dataset.dataset(undisturbed / work.DATASET).to_table()
     assert table.column("run").to_pylist() == [run.digest for run in pinned.runs]
     assert str(table.schema.field("lab.path_mtu").type) == "int64"
-    with (undisturbed / store.CSV).open() as file:
+    with (undisturbed / work.CSV).open() as file:
         for row, other in zip(table.to_pylist(), csv.DictReader(file), strict=True):
             assert {key: "" if value is None else str(value) for key, value in row.items()} == other
 

@@ -15,7 +15,7 @@ import networkx as nx
 import pytest
 import yaml
 
-from mrc_topo import addressing, containerlab, rules, sonic
+from mrc_topo import addressing, export, rules
 from mrc_topo.labfile import builtin_labs, load_lab
 from mrclab.cli import app as cli
 from mrclab.lab.switches import forwarders
@@ -34,7 +34,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 @pytest.mark.parametrize("name", SMALL)
 def test_containerlab_names_each_interface_once(name: str) -> None:
     topology = load_lab(name)
-    document = containerlab.document(topology)
+    document = export.document(topology)
     nodes = document["topology"]["nodes"]
     assert set(nodes) == {host.name for host in topology.hosts} | {switch.name for switch in topology.switches}
     assert all(re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9-._|]*", each) for each in nodes)
@@ -56,7 +56,7 @@ def test_hosts_of_the_containerlab_topology_reach_each_other(name: str) -> None:
     except forwarders.ReferencePartMissing as error:
         pytest.skip(str(error))
     topology = load_lab(name)
-    document = containerlab.document(topology)["topology"]
+    document = export.document(topology)["topology"]
     prefix = f"clab{os.getpid() % 100000}-"
     try:
         for node in document["nodes"]:
@@ -88,7 +88,7 @@ def test_hosts_of_the_containerlab_topology_reach_each_other(name: str) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_sonic_has_a_route_for_each_entry_of_the_program(name: str) -> None:
     topology = load_lab(name)
-    for switch, tables in sonic.documents(topology).items():
+    for switch, tables in export.documents(topology).items():
         entries = rules.switch_entries(topology, topology.switch(switch))
         wanted = [each for each in entries if each.table in (rules.USID_ROUTES, rules.HOST_ROUTES)]
         assert len(tables["STATIC_ROUTE"]) == len(wanted)
@@ -122,7 +122,7 @@ LEAVES: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("name", SMALL)
 def test_sonic_uses_only_what_its_models_have(name: str) -> None:
-    for tables in sonic.documents(load_lab(name)).values():
+    for tables in export.documents(load_lab(name)).values():
         for table, leaves in LEAVES.items():
             for row in tables.get(table, {}).values():
                 assert set(row) <= set(leaves), (table, row)
@@ -138,7 +138,7 @@ def test_sonic_uses_only_what_its_models_have(name: str) -> None:
 
 def test_sonic_marks_and_trims_as_the_lab_does() -> None:
     topology = load_lab("default")
-    tables = sonic.documents(topology)["p0-t0.0"]
+    tables = export.documents(topology)["p0-t0.0"]
     link = topology.links["p0-t0.0--p0-t1.0"]
     queue = link.queue
     assert link.marks is not None

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from mrc_topo import extras, shipped
-from mrc_topo.extras import install, requirement
+from mrc_topo import shipped
+from mrc_topo.shipped import install, requirement
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def test_elsewhere_the_command_names_the_path_of_the_checkout(
 
 
 def test_an_installed_package_names_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "checkout", lambda: None)
+    monkeypatch.setattr(shipped, "checkout", lambda: None)
     assert install("scale") == "pip install 'mrclab[scale]'"
     assert requirement("scale") == ("mrclab[scale]",)
 
@@ -46,4 +46,4 @@ def test_no_message_names_the_release_itself() -> None:
         if not {"__compiled__", "tests"} & set(path.parts)
         and re.search(r"pip install '?mrclab\[", path.read_text(encoding="utf-8"))
     }
-    assert found <= {"extras.py", "build.py"}, "build.py is below the packages that know of checkouts"
+    assert found <= {"shipped.py", "build.py"}, "build.py is below the packages that know of checkouts"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mrc_topo.capacity import Capacity
 from mrc_topo.labfile import LabError, at_rate, load_lab, parse_lab
 from mrc_topo.paths import Paths
+from mrc_topo.rules import PacketTracer, check_routes
 from mrc_topo.topology import PathError, Topology
-from mrc_topo.walk import PacketTracer, check_routes
 from topo.strategies import graphs
 
 RING = load_lab("ring")

@@ -9,11 +9,11 @@ import textwrap
 
 import pytest
 
-from mrc_topo import containerlab, draw, labfile
-from mrc_topo.extras import install, requirement
+from mrc_topo import draw, export, labfile
 from mrc_topo.labfile import LabError, load_lab, parse_lab
+from mrc_topo.rules import check_routes
+from mrc_topo.shipped import install, requirement
 from mrc_topo.topology import Topology
-from mrc_topo.walk import check_routes
 from mrclab.cli import app as cli
 from mrclab.lab import describe
 
@@ -94,7 +94,7 @@ def test_an_export_of_ours_is_read_again(tmp_path: pathlib.Path) -> None:
     import yaml
 
     ring = load_lab("ring")
-    text = yaml.safe_dump(containerlab.document(ring))
+    text = yaml.safe_dump(export.document(ring))
     again = load(tmp_path, text, roles={"s?": "switch"})
     assert {frozenset((each.low, each.high)) for each in again.links.values()} == {
         frozenset((each.low, each.high)) for each in ring.links.values()

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_topo.labfile import LabError, at_rate, builtin_labs, load_lab, parse_lab
+from mrc_topo.rules import check_routes
 from mrc_topo.schema import Lab
 from mrc_topo.units import format_rate, format_size, parse_rate_bps, parse_size_bytes, parse_time_ns
-from mrc_topo.walk import check_routes
 
 # (what the file says, line, key, words that the message must have)
 BAD = [

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from mrc_topo import rules
 from mrc_topo.labfile import LabError, at_rate, parse_lab
-from mrc_topo.marking import EcnSpec, Marks, marks, parse_depth, written
-from mrc_topo.schema import Lab
+from mrc_topo.schema import EcnSpec, Lab, Marks, marks, parse_depth, written
 from mrc_topo.topology import Topology
 from mrclab.lab import describe
 

@@ -14,8 +14,8 @@ from mrc_topo.addressing import Tier
 from mrc_topo.labfile import load_lab
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths, Srv6Path
+from mrc_topo.rules import PacketTracer, WalkError, check_routes
 from mrc_topo.topology import Path, PathError, Topology
-from mrc_topo.walk import PacketTracer, WalkError, check_routes
 from topo.strategies import topologies
 
 SRV6 = (RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH)

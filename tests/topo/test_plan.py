@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_topo.addressing import Tier
-from mrc_topo.cost import CostError, bill, compared, load_costs
-from mrc_topo.plan import PlanError, plan
+from mrc_topo.plan import CostError, PlanError, bill, compared, load_costs, plan
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 

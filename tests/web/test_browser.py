@@ -15,7 +15,7 @@ import pytest
 from mrclab.runs.execute import execute
 from mrclab.web.hub import Hub
 from mrclab.web.replay import Recorded, Replay
-from mrclab.web.serve import Serving
+from mrclab.web.server import Serving
 from support.browser import browser as a_browser
 from support.browser import lacking, opened
 from support.web import LINK, SHORT, Watching, served, simulating, watching

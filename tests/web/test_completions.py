@@ -15,10 +15,19 @@ from mrc_topo.labfile import load_lab
 from mrclab.results.record import RunResult
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment
-from mrclab.web.completions import IDLE, PENDING, POINTS, WINDOW_NS, completions_of, edges_of, without
 from mrclab.web.hub import Hub
-from mrclab.web.progress import ProgressWatch, overlap
 from mrclab.web.replay import Recorded, Replay
+from mrclab.web.sampler import (
+    IDLE,
+    PENDING,
+    POINTS,
+    WINDOW_NS,
+    ProgressWatch,
+    completions_of,
+    edges_of,
+    overlap,
+    without,
+)
 from mrclab.web.server import Server
 from mrclab.web.state import calm, layout_of
 from support.web import simulating

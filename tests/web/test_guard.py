@@ -14,10 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from mrclab.lab.records.rundir import RunError
-from mrclab.web.guard import BODY_BYTES
 from mrclab.web.hub import CommandAnswer, Hub
-from mrclab.web.serve import Serving, bind, is_loopback, names, serving
-from mrclab.web.server import STREAMS, Server
+from mrclab.web.server import BODY_BYTES, STREAMS, Server, Serving, bind, is_loopback, names, serving
 
 DATA = ("/api/stream", "/metrics", "/api/captures/h0:0")
 

@@ -16,7 +16,7 @@ from mrc_topo.labfile import load_lab
 from mrclab.web import interface, server
 from mrclab.web.actions import MODELS
 from mrclab.web.hub import Hub
-from mrclab.web.serve import Serving
+from mrclab.web.server import Serving
 from mrclab.web.state import calm, layout_of
 from support.web import served
 

@@ -19,10 +19,10 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.results.recording import StoredRecording
 from mrclab.runs.workload import WorkloadSpec, set_up
-from mrclab.web.completions import OTHERS
 from mrclab.web.hub import Hub
 from mrclab.web.log import EVS, EVS_OF_A_LINE, Log, LogLine, LogWriter, Peers, listed
 from mrclab.web.replay import Replay
+from mrclab.web.sampler import OTHERS
 from mrclab.web.state import LogRow
 from mrclab.web.view import View
 from support.web import LINK

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mrc_topo.labfile import load_lab
-from mrclab.web import completions
+from mrclab.web import sampler
 from mrclab.web.hub import Hub
 from mrclab.web.log import LogLine
 from mrclab.web.state import Layout, calm, layout_of
@@ -203,7 +203,7 @@ def test_completion_times_are_drawn_beside_goodput_or_the_selector_says_why_not(
     with shown(browser, layout) as (hub, one):
         one.until(f"{option}.textContent === 'completion times: no workload has run yet' && {option}.disabled")
         job: Any = {"name": "x", "workload": "x", "hosts": [], "running": True, "began_ns": 0}
-        hub.completions = completions.without("median and P99 follow")
+        hub.completions = sampler.without("median and P99 follow")
         for number in range(2, 6):
             hub.publish({**calm(layout, number), "job": job | {"completion_ns": number * 1_000_000}})
             one.until(f"mrclab.latest().t_ns === {number} * 1e8")

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from mrc_topo.base.errors import UsageError
-from mrclab.web.guard import TOKEN, Guard, new_token
+from mrclab.web.server import TOKEN, Guard, new_token
 from support import cli
 
 FILE = pathlib.Path(__file__).parents[2] / "examples/jupyterhub/jupyter_server_config.py"

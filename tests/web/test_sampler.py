@@ -13,10 +13,9 @@ from mrc_topo.topology import Topology
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.runs.workload import WorkloadSpec, set_up
-from mrclab.web.completions import POINTS
 from mrclab.web.hub import Hub
 from mrclab.web.log import LINES
-from mrclab.web.sampler import Rates, SampleBudget, SampleKind
+from mrclab.web.sampler import POINTS, Rates, SampleBudget, SampleKind
 from mrclab.web.state import layout_of
 from mrclab.web.view import View
 

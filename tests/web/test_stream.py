@@ -8,7 +8,7 @@ import time
 
 from mrc_topo.labfile import load_lab
 from mrclab.web.hub import Hub
-from mrclab.web.serve import Serving
+from mrclab.web.server import Serving
 from mrclab.web.state import calm, layout_of
 from support.web import served
 

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from mrc_topo.base import document
 from mrc_topo.base.document import Document, DocumentError, KeyPath, printable
-from mrc_topo.extras import install, requirement
 from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
+from mrc_topo.shipped import install, requirement
 
 EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
 #: pydot takes seconds for a longer text.

@@ -15,8 +15,7 @@ from itertools import pairwise
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.base.errors import UsageError
-from mrc_topo.graph import Joint
-from mrc_topo.graph_paths import SwitchPaths
+from mrc_topo.graph import Joint, SwitchPaths
 from mrc_topo.modes import MODES, RoutingMode
 from mrc_topo.schema import GraphSpec, Lab
 from mrc_topo.topology import End, Host, HostPort, Link, Path, PathError, ProbePath, Switch, Topology, TopologyError

@@ -16,10 +16,9 @@ from mrc_topo import graph_file
 from mrc_topo.base import document
 from mrc_topo.base.document import POLICY_CLASS, DocumentError, printable
 from mrc_topo.graph_topology import build_topology
-from mrc_topo.named import UnknownNameError, find
 from mrc_topo.placement import Placement
 from mrc_topo.schema import Lab, PoliciesSpec, QueueSpec
-from mrc_topo.shipped import shipped
+from mrc_topo.shipped import UnknownNameError, find, shipped
 from mrc_topo.topology import Topology, TopologyError
 
 #: A lab file as plain YAML values.
@@ -39,7 +38,7 @@ def builtin_labs() -> dict[str, Path]:
 
 
 def lab_path(name_or_path: str | Path) -> Path:
-    """Return the file of a lab, given by path or by the name of one that comes with the project (`mrc_topo.named`).
+    """Return the file of a lab, given by path or by the name of one that comes with the project (`mrc_topo.shipped`).
 
     Raises:
         LabError: there is no such lab.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mrc_topo.machine import MachineSpec
+from mrc_topo.schema import MachineSpec
 from mrc_topo.topology import Host, Link, Switch, Topology, TopologyError
 
 MACHINE = re.compile(r"[a-z][a-z0-9-]{0,15}\Z")

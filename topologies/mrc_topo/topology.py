@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.base.errors import UsageError
-from mrc_topo.marking import MarkingError, Marks, marks
-from mrc_topo.schema import Lab, LinkSpec, Override, QueueSpec
+from mrc_topo.schema import Lab, LinkSpec, MarkingError, Marks, Override, QueueSpec, marks
 
 if TYPE_CHECKING:
     import networkx as nx

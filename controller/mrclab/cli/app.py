@@ -23,7 +23,7 @@ from mrclab.cli.errors import end, report_errors
 from mrclab.cli.progress import Verbosity
 from mrclab.cli.verbs import HIDDEN, RENAMED, VERBS
 from p4lite.cli import print_any_text
-from p4lite.progress import look_by
+from p4lite.terminal import look_by
 
 
 @cache

@@ -18,9 +18,9 @@ from mrclab.cli.progress import steps
 from mrclab.results.reading import RESULT, FolderError, recorded_in
 from mrclab.results.terminal import Terminal
 from mrclab.runs import artifact as artifacts
-from mrclab.runs import sources
+from mrclab.runs import execute
 from mrclab.runs.artifact import Repeated
-from mrclab.studies.sweeps.store import PLAN
+from mrclab.studies.sweeps.work import PLAN
 from p4lite.scratch import scratch
 
 app = typer.Typer(
@@ -82,7 +82,7 @@ def check(
         place.mkdir(mode=0o700)
         made = artifacts.unpack(file, place)
         rows += artifacts.check(made, place, pathlib.Path(folder, "repeated"), trust_code=trust_code, progress=tell)
-        here = sources.software()
+        here = execute.software()
     if as_json:
         documents = [{**encode(row), "same": row.same} for row in rows]
         typer.echo(json.dumps({"same_sources": here == made.sources, "runs": documents}, indent=1))

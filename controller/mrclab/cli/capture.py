@@ -13,7 +13,7 @@ import typer
 
 from mrc_topo.base import interruption
 from mrc_topo.base.interruption import Interrupted
-from mrclab.cli import progress, quantities
+from mrclab.cli import common, progress
 from mrclab.cli.common import LabOption as Lab
 from mrclab.cli.common import on_lab
 from mrclab.cli.common import seconds as waited
@@ -28,7 +28,7 @@ def verb(
     output: Annotated[pathlib.Path, typer.Option("-o", "--output", help="the pcapng file to write")] = pathlib.Path(
         "capture.pcapng"
     ),
-    duration: Annotated[float, quantities.duration("end after this time, such as 2s or 500ms; 0: at Ctrl-C")] = 0.0,
+    duration: Annotated[float, common.duration("end after this time, such as 2s or 500ms; 0: at Ctrl-C")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON when the capture has ended")] = False,
     lab: Lab = None,
 ) -> None:

@@ -15,7 +15,7 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import interruptible
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import UnknownElement
-from mrclab.cli import quantities
+from mrclab.cli import common
 from mrclab.cli.common import lab_file, need_namespaces, own_lab, seconds, the_lab
 from mrclab.cli.progress import steps
 from mrclab.lab import describe
@@ -36,7 +36,7 @@ TRIES = {"virtual": 200, "real": 12}
 def verb(
     seed: Annotated[int | None, typer.Option(help="seed of the schedule (default: random, printed)")] = None,
     seeds: Annotated[int, typer.Option(help="number of schedules; their seeds follow the first one")] = 1,
-    duration: Annotated[float | None, quantities.duration("time of each schedule, such as 20s (default: 60s)")] = None,
+    duration: Annotated[float | None, common.duration("time of each schedule, such as 20s (default: 60s)")] = None,
     lab: Annotated[
         str | None, typer.Option("--lab", help="a lab (default: the one that is up, otherwise tiny)")
     ] = None,

@@ -8,19 +8,26 @@ start.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pathlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mrc_topo.base.linux import not_linux
-from mrclab.lab.records import shells
+from mrc_topo.base.document import printable
+from mrc_topo.base.errors import not_linux
+from mrc_topo.units import LONGEST, parse_rate_bps, quantity
+from mrc_topo.units import parse_seconds as to_seconds
+from mrclab.lab.faults.action import FailureError
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunDir, RunError, all_runs, in_part
 
 if TYPE_CHECKING:
     from mrclab.lab.session.real import RealSession
+
 
 #: A lab by its name, as an argument or as an option.
 _NAME = "the lab's name (default: $MRCLAB_LAB, otherwise the only lab of this shell)"
@@ -101,7 +108,7 @@ def the_lab(name: str | None) -> str:
         raise RunError(f"no lab is up; {not_linux() or '`mrclab up`'}")
     raise RunError(
         f"no lab was brought up from this shell, but {', '.join(others)} from elsewhere; name it, or "
-        f"`export {shells.VARIABLE}={others[0]}`"
+        f"`export {rundir.VARIABLE}={others[0]}`"
     )
 
 
@@ -115,22 +122,22 @@ def own_lab() -> str | None:
         RunError: this shell brought several up, or the variable names none that is up.
     """
     runs = all_runs()
-    chosen = os.environ.get(shells.VARIABLE)
+    chosen = os.environ.get(rundir.VARIABLE)
     if chosen:
         if chosen not in [run.name for run in runs]:
             known = ", ".join(run.name for run in runs) or "none"
-            raise RunError(f"{shells.VARIABLE}: lab '{chosen}' is not up; up: {known}; `unset {shells.VARIABLE}`?")
+            raise RunError(f"{rundir.VARIABLE}: lab '{chosen}' is not up; up: {known}; `unset {rundir.VARIABLE}`?")
         return chosen
     if in_part() and len(runs) == 1:
         return runs[0].name  # a keeper brought it up, and no shell
     names = []
     for run in runs:
         with contextlib.suppress(RunError):  # it has just gone
-            if shells.is_here(run.read().shell):
+            if rundir.is_here(run.read().shell):
                 names.append(run.name)
     if len(names) > 1:
         raise RunError(
-            f"several labs are up ({', '.join(names)}); name one with --lab, or `export {shells.VARIABLE}={names[0]}`"
+            f"several labs are up ({', '.join(names)}); name one with --lab, or `export {rundir.VARIABLE}={names[0]}`"
         )
     return names[0] if names else None
 
@@ -146,7 +153,7 @@ def lab_file(name: str, clock: str | None = None) -> str:
         LabError: the lab that comes with the project cannot be read.
     """
     from mrc_topo.labfile import builtin_labs, read_lab
-    from mrc_topo.named import is_path
+    from mrc_topo.shipped import is_path
 
     known = builtin_labs()
     if is_path(name) or (clock == "virtual" and name in known):
@@ -173,7 +180,7 @@ def own_file(clock: str | None) -> str | None:
     """
     from mrc_topo.labfile import builtin_labs
 
-    chosen = os.environ.get(shells.VARIABLE)
+    chosen = os.environ.get(rundir.VARIABLE)
     if clock == "virtual" and (not chosen or chosen in builtin_labs()):
         return chosen or None
     up = own_lab()
@@ -190,3 +197,89 @@ def need_namespaces() -> None:
     from mrclab.lab import lifecycle
 
     lifecycle.check()
+
+
+def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
+    """Parse a setting such as `loss=0.2` into its name and value.
+
+    The value is a finite number, a quantity with its unit (`rate_bps=20Mbps`, also `rate=20Mbps`; `loss=20%`), true,
+    false, or a list of whole numbers, as in `sources=[1,2]`; of those named in `texts` it is the text itself.
+
+    Raises:
+        FailureError: it is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise FailureError(f"'{printable(text)}' is not a setting; write one as name=value, like loss=0.2")
+    if key in texts:
+        return key, value
+    if value in ("true", "false"):
+        return key, value == "true"
+    if re.fullmatch(r"\[(\d{1,9}(, ?\d{1,9})*)?\]", value):
+        return key, [int(each) for each in value[1:-1].split(",") if each]
+    try:
+        found = quantity(key, value) if len(value) <= LONGEST else None
+    except ValueError as error:
+        raise FailureError(f"'{printable(text)}': {error}") from error
+    if found is not None:
+        return found
+    try:
+        if len(value) > LONGEST:
+            raise ValueError
+        number = int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise FailureError(f"'{printable(text)}': the value must be a finite number, a list like [1,2], true or false")
+    return key, number
+
+
+def parse_settings(given: Iterable[str], texts: Collection[str] = ()) -> dict[str, Any]:
+    """Return all `--set` options of a command; see `parse_setting`.
+
+    Raises:
+        FailureError: one is not of the form NAME=VALUE, or a name is given twice.
+    """
+    settings: dict[str, Any] = {}
+    for text in given:
+        key, value = parse_setting(text, texts)
+        if key in settings:
+            raise FailureError(f"--set {printable(key)} is given twice; keep one")
+        settings[key] = value
+    return settings
+
+
+def parse_seconds(text: str | float) -> float:
+    """Return the seconds of `2s`, `500ms` or a plain number.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    try:
+        return to_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"'{printable(str(text))[:40]}' is not a time; write one such as 2s or 500ms"
+        ) from error
+
+
+def parse_mbps(text: str | int) -> int:
+    """Return the whole Mb/s of `20Mbps` or a plain number, from 1 to 1000.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    given = str(text)
+    try:
+        bps = int(given) * 10**6 if given.isdecimal() and len(given) <= 10 else parse_rate_bps(given)
+    except ValueError as error:
+        raise typer.BadParameter(f"'{printable(given)[:40]}' is not a rate; write one such as 20Mbps") from error
+    if bps % 10**6 or not 10**6 <= bps <= 10**9:
+        raise typer.BadParameter(f"{printable(given)[:40]}: give whole Mb/s from 1Mbps to 1Gbps")
+    return bps // 10**6
+
+
+def duration(help: str) -> typer.models.OptionInfo:
+    """Return the option `--duration`, with its own explanation."""
+    made: typer.models.OptionInfo = typer.Option("--duration", parser=parse_seconds, metavar="TIME", help=help)
+    return made

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
-from mrc_topo.base.linux import not_linux
+from mrc_topo.base.errors import not_linux
 from mrclab.cli import progress
-from mrclab.cli.common import need_namespaces
+from mrclab.cli.common import need_namespaces, parse_mbps
 from mrclab.cli.livepage import Web, page
 from mrclab.cli.outcome import Clock, Folder, clock_of, show
-from mrclab.cli.quantities import parse_mbps
 from mrclab.lab import lifecycle
 from mrclab.results import resultdir
 from mrclab.runs.demo import Demo

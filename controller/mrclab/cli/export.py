@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from mrc_topo import addressing, containerlab, sonic
+from mrc_topo import addressing, export
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.labfile import load_lab
@@ -59,10 +59,10 @@ def verb(
 def _text(wanted: Format, topology: Topology, image: str | None) -> str:
     match wanted:
         case Format.CONTAINERLAB:
-            document = containerlab.document(topology, image or containerlab.IMAGE)
+            document = export.document(topology, image or export.IMAGE)
             return yaml.safe_dump(document, sort_keys=False, width=1000)
         case Format.SONIC:
-            return json.dumps(sonic.documents(topology), indent=2) + "\n"
+            return json.dumps(export.documents(topology), indent=2) + "\n"
         case Format.JSON:
             return json.dumps(graph(topology), indent=1) + "\n"
 
@@ -87,6 +87,6 @@ def graph(topology: Topology) -> dict[str, Any]:
 
 def _write_sonic(topology: Topology, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, tables in sonic.documents(topology).items():
+    for name, tables in export.documents(topology).items():
         write_whole(folder / f"{name}.json", json.dumps(tables, indent=2) + "\n")
     typer.echo(f"{folder}: {len(topology.switches)} files; `sonic-cfggen -j FILE --write-to-db` merges one")

@@ -7,8 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from mrclab.cli.common import LabOption as Lab
-from mrclab.cli.common import on_lab
-from mrclab.cli.settings import parse_settings
+from mrclab.cli.common import on_lab, parse_settings
 from mrclab.lab.faults.action import Action, Direction
 from mrclab.lab.faults.kinds import KINDS
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mrc_topo.extras import install, requirement
+from mrc_topo.shipped import install, requirement
 from mrclab.lab.records.rundir import RunError
 
 if TYPE_CHECKING:
-    from mrclab.web.page import Page
+    from mrclab.web.server import Page
 
 Port = Annotated[
     int | None, typer.Option(min=0, max=65535, help="TCP port (default: 8080 or the next free one; 0: any free port)")
@@ -27,7 +27,7 @@ def check_page() -> None:
         RunError: one is missing; the text says which, and how to get it.
     """
     try:
-        import mrclab.web.page  # noqa: F401
+        import mrclab.web.server  # noqa: F401
         from mrclab.web.assets import AssetError, need
     except ImportError as error:
         name = (error.name or "").partition(".")[0]
@@ -50,7 +50,7 @@ def page(host: str = "127.0.0.1", port: int | None = None) -> Iterator[Page]:
     check_page()
     # `mrclab up` has the option `--web`, and starts sooner without the experiments and what they import.
     from mrclab.runs.experiment import known_experiments, load_experiment
-    from mrclab.web import page as web
+    from mrclab.web import server as web
 
     def announce() -> None:
         if not made.loopback:

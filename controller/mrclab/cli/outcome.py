@@ -19,8 +19,8 @@ from mrclab.cli.progress import Verbosity
 from mrclab.lab import payloads
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results import performance
-from mrclab.results.losses import EXPLAINED, losses_of
-from mrclab.results.sections import recovery_cells
+from mrclab.results.record import EXPLAINED, losses_of
+from mrclab.results.report import recovery_cells
 from mrclab.results.terminal import Terminal
 from mrclab.runs import again, execute
 from mrclab.runs.again import EarlierRun, RepeatReport

@@ -13,10 +13,8 @@ from mrc_host.workloads import WORKLOADS
 from mrc_topo import schema
 from mrc_topo.base.document import dotted, explain, printable
 from mrc_topo.labfile import LabError, load_lab
-from mrclab.cli.common import Compiler, Payload, Switch, TrustCode, lab_file, own_file
+from mrclab.cli.common import Compiler, Payload, Switch, TrustCode, duration, lab_file, own_file, parse_settings
 from mrclab.cli.outcome import Clock, Folder, clock_of, run_and_show
-from mrclab.cli.quantities import duration
-from mrclab.cli.settings import parse_settings
 from mrclab.lab.records.rundir import RunDir
 from mrclab.results.expectation import Expectation
 from mrclab.runs import again as repetition

@@ -12,8 +12,7 @@ import typer
 from mrclab.cli.common import LabOption as Lab
 from mrclab.cli.common import the_lab
 from mrclab.lab.hosts import inside
-from mrclab.lab.records.rundir import RunDir
-from mrclab.lab.records.shells import VARIABLE
+from mrclab.lab.records.rundir import VARIABLE, RunDir
 
 
 def verb(lab: Lab = None) -> None:

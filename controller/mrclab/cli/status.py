@@ -16,8 +16,8 @@ from mrc_topo.base.plain import OMIT_NONE, encode
 from mrclab.cli.common import LabName, on_lab
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.machines.session import SpreadSession
-from mrclab.lab.management import clustermapper, localiser
-from mrclab.lab.processes.exits import StoppedProcess
+from mrclab.lab.management import clustermapper, denylist
+from mrclab.lab.processes.process import StoppedProcess
 from mrclab.lab.records.rundir import all_runs
 from mrclab.lab.session.fidelity import MachineFidelity
 from mrclab.lab.session.real import AgentProcess, RealSession
@@ -178,7 +178,7 @@ def _health(session: RealSession, frozen: Collection[str]) -> list[HealthRow]:
     seen = clustermapper.view_of(
         session.topology,
         {name: host for name, host in session.hosts.items() if name not in frozen},
-        localiser.load(session.topology.lab.policies.localiser),
+        denylist.load(session.topology.lab.policies.localiser),
     )
     return [
         HealthRow(name, seen.get(name, "healthy"), truth.get(name, "healthy"))

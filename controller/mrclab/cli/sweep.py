@@ -17,17 +17,17 @@ from typer.core import TyperGroup
 
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import Interrupted, interruptible
-from mrc_topo.extras import install
+from mrc_topo.shipped import install
 from mrclab.cli.common import need_namespaces
 from mrclab.cli.progress import steps
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells.store import DocumentStore
-from mrclab.studies.cells.tables import has_parquet
-from mrclab.studies.sweeps import cluster, curves, design, differences, measure, page, store, work
+from mrclab.studies.cells.pages import has_parquet
+from mrclab.studies.cells.workers import DocumentStore
+from mrclab.studies.sweeps import cluster, measure, page, spec, work
 from mrclab.studies.sweeps import plan as planning
-from mrclab.studies.sweeps.differences import PairedDifference
+from mrclab.studies.sweeps.page import PairedDifference
 from mrclab.studies.sweeps.plan import SweepPlan
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
 
@@ -87,11 +87,11 @@ def run(
     source = load_sweep(name)
     _check_options(workers, scheduler, cluster_file, dashboard)
     error = Terminal(file=sys.stderr)  # this one, whatever a run prints to meanwhile
-    total = design.count(source)
+    total = spec.count(source)
     with interruptible():
         with steps(f"checking {total} runs") as tell:
             made = planning.make(source, tell)
-            curves.check(made)
+            page.check(made)
         if check:
             typer.echo(f"{source.sweep.name}: {total} runs, {total // source.sweep.seed_count} points and repetitions")
             return
@@ -103,10 +103,10 @@ def run(
             need_namespaces()
         folder = output or resultdir.RESULTS / source.sweep.name
         with resultdir.prepared(folder, 0.0):
-            kept = store.SweepStore(folder, made)
+            kept = work.SweepStore(folder, made)
             try:
                 bad = _carry_out(kept, workers, scheduler, cluster_file, dashboard, again, error)
-                rows = list(store.rows(made, kept.answers()))
+                rows = list(work.rows(made, kept.answers()))
                 place = page.write(folder, made, rows)
             except Interrupted as interrupted:
                 done = sum(1 for _ in kept.answers())
@@ -116,7 +116,7 @@ def run(
             finally:
                 kept.close()
     _show(made, bad, folder, place)
-    _show_differences(differences.differences(made, rows))
+    _show_differences(page.differences(made, rows))
     if bad and not (source.sweep.may_fail and all(answer.status is measure.RunStatus.FAILED for _, answer in bad)):
         raise SystemExit(1)
 
@@ -137,7 +137,7 @@ def _check_options(
 
 
 def _carry_out(
-    kept: store.SweepStore,
+    kept: work.SweepStore,
     workers: int | None,
     scheduler: str | None,
     cluster_file: pathlib.Path | None,
@@ -207,14 +207,14 @@ def _show(
     console = Terminal()
     for each, answer in bad[:20]:
         where = f"{each.point.text()}, seed {each.seed}"
-        text = f"{each.digest[: store.SHORT]} {answer.status}: {answer.failure} ({where})"
+        text = f"{each.digest[: work.SHORT]} {answer.status}: {answer.failure} ({where})"
         console.print(text, highlight=False, soft_wrap=True)
-        log = folder / store.LOGS / f"{each.digest}.log"
-        line = f"  log: {log}; again: mrclab sweep repeat {folder} {each.digest[: store.SHORT]}"
+        log = folder / work.LOGS / f"{each.digest}.log"
+        line = f"  log: {log}; again: mrclab sweep repeat {folder} {each.digest[: work.SHORT]}"
         console.print(line, highlight=False, soft_wrap=True)
     if len(bad) > 20:
         console.print(f"and {len(bad) - 20} more that are not good; the report lists them")
-    parts = f"; dataset: {folder / store.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
+    parts = f"; dataset: {folder / work.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
     text = f"{len(made.runs)} runs, {len(bad)} not good; report: {place}{parts}"
     console.print(text, highlight=False, soft_wrap=True)
 
@@ -242,14 +242,14 @@ def _show_differences(found: list[PairedDifference]) -> None:
     console = Terminal()
     console.print(table)
     if len(found) > MOST_DIFFERENCES:
-        console.print(f"and {len(found) - MOST_DIFFERENCES} more, in the report and in {differences.FILE}")
+        console.print(f"and {len(found) - MOST_DIFFERENCES} more, in the report and in {page.FILE}")
 
 
 @app.command()
 def report(folder: Folder) -> None:
     """Draw what a sweep's folder has by now: curves with confidence intervals, every run with its seed."""
-    made = store.load_plan(folder)
-    rows = list(store.rows(made, store.answers(folder, made)))
+    made = work.load_plan(folder)
+    rows = list(work.rows(made, work.answers(folder, made)))
     place = page.write(folder, made, rows)
     done = len({row["run"] for row in rows})
     typer.echo(f"{place}: {done} of {len(made.runs)} runs")
@@ -267,7 +267,7 @@ def repeat(
     ] = None,
 ) -> None:
     """Do one run of a sweep again and print its numbers; exit code 1 if they are not those that are kept."""
-    made = store.load_plan(folder)
+    made = work.load_plan(folder)
     chosen = made.find(digest)
     if output is not None:
         _write_files(made, chosen, output)
@@ -306,5 +306,5 @@ def list_sweeps() -> None:
         table.add_column(column)
     for name in known_sweeps():
         source = load_sweep(name)
-        table.add_row(name, source.sweep.title, str(design.count(source)))
+        table.add_row(name, source.sweep.title, str(spec.count(source)))
     Terminal().print(table)

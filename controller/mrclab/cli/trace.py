@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mrc_topo.base import interruption
-from mrclab.cli import progress, quantities
+from mrclab.cli import common, progress
 from mrclab.cli.common import LabOption as Lab
 from mrclab.cli.common import on_lab
 from mrclab.cli.common import seconds as waited
@@ -22,7 +22,7 @@ from p4lite.scratch import scratch
 
 if TYPE_CHECKING:
     from mrclab.lab.session.real import RealSession
-    from p4lite.tools.pcap import Captured
+    from p4lite.tools.entries import Captured
 
 POLL_S = 0.1
 MAX_PACKETS = 1000
@@ -37,7 +37,7 @@ def verb(
     packets: Annotated[
         int, typer.Option("-n", "--packets", min=1, max=MAX_PACKETS, help="how many packets to trace")
     ] = 1,
-    duration: Annotated[float, quantities.duration("give up after this time, such as 2s or 500ms")] = 10.0,
+    duration: Annotated[float, common.duration("give up after this time, such as 2s or 500ms")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON: notes, and the events of each packet")] = False,
     lab: Lab = None,
 ) -> None:
@@ -110,7 +110,7 @@ def _captured(session: RealSession, switch: str, port: int, folder: pathlib.Path
 
 
 def _arrived(tail: Any) -> list[Captured]:
-    from p4lite.tools.pcap import CaptureError, read_capture
+    from p4lite.tools.entries import CaptureError, read_capture
 
     tail.copy()
     try:

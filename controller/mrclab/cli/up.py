@@ -14,8 +14,7 @@ from mrclab.cli.progress import steps
 from mrclab.lab import describe
 from mrclab.lab.machines import connect as reach
 from mrclab.lab.machines import lifecycle
-from mrclab.lab.records.rundir import RunError
-from mrclab.lab.records.shells import VARIABLE
+from mrclab.lab.records.rundir import VARIABLE, RunError
 from mrclab.lab.requested import LabRequest
 
 Connect = Annotated[

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mrc_topo.base.errors import not_linux
 from mrc_topo.base.interruption import interruptible
-from mrc_topo.base.linux import not_linux
 from mrc_topo.labfile import load_lab
 from mrclab.cli.common import lab_file, the_lab
 from mrclab.cli.livepage import Port, check_page, page
@@ -20,7 +20,7 @@ from mrclab.runs import precheck
 from mrclab.runs.experiment import load_experiment
 
 if TYPE_CHECKING:
-    from mrclab.web.page import Page
+    from mrclab.web.server import Page
 
 Host = Annotated[
     str, typer.Option(help="address to listen on; any other than loopback lets other machines reach the lab")

@@ -30,14 +30,13 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Switch, Topology
 from mrclab.lab import describe
-from mrclab.lab.hosts import management
+from mrclab.lab.hosts import hostnet
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.hosts.hostnet import HostNet, HostNetError
 from mrclab.lab.lab_slice import LabSlice
 from mrclab.lab.processes import namespaces
-from mrclab.lab.processes.exits import SHELL, ProcessExit, StoppedProcess, cause, several
 from mrclab.lab.processes.namespaces import NamespaceError
-from mrclab.lab.processes.process import ProgressTimeout, frozen
+from mrclab.lab.processes.process import SHELL, ProcessExit, ProgressTimeout, StoppedProcess, cause, frozen, several
 from mrclab.lab.records.record import LAB_FOLDER, PROGRAM, LabFolder, LabRecord, last_line
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.scheduling import AGENT_NICE, raise_session, shorten_slice
@@ -207,17 +206,15 @@ class Daemon:
     def _mount_names(self) -> None:
         """Mount the lab's file of names on /etc/hosts, before the hosts' mount namespaces are copied from ours."""
         try:
-            self.names.write_text(management.NAMES.read_text(encoding="utf-8"), encoding="utf-8")
-            namespaces.mount_file(self.names, management.NAMES)
+            self.names.write_text(hostnet.NAMES.read_text(encoding="utf-8"), encoding="utf-8")
+            namespaces.mount_file(self.names, hostnet.NAMES)
         except (OSError, NamespaceError) as error:
             print(f"hosts have no names: {error}", file=sys.stderr)
 
     def _write_names(self) -> None:
         """Name the hosts that have a management network. The file stays the same one, because it is mounted."""
         if self.net.managed and self.names.exists():
-            self.names.write_text(
-                management.names(self.hosts, self.names.read_text(encoding="utf-8")), encoding="utf-8"
-            )
+            self.names.write_text(hostnet.names(self.hosts, self.names.read_text(encoding="utf-8")), encoding="utf-8")
 
     def end(self, number: int) -> None:
         """Handle SIGTERM and SIGINT: end a running lab, or stop starting one after the step that it is at."""

@@ -20,7 +20,7 @@ from mrclab.lab.processes.launch import LaunchOrder
 from mrclab.lab.processes.launcher import LaunchError, launch
 from mrclab.lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
 from mrclab.lab.processes.process import KILL_AFTER_S, end_process, wait_dead
-from mrclab.lab.records import shells
+from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LAB_FOLDER, LIBRARY, LabState, last_line
 from mrclab.lab.records.rundir import (
     DOWN_S,
@@ -122,7 +122,7 @@ def up(
         uid=uid,
         gid=gid,
         since=time.time(),
-        shell=shells.here(),
+        shell=rundir.here(),
     )
     roles = [host.name for host in topology.hosts] + [switch.name for switch in topology.switches]
     with claimed(state, roles, progress) as run:

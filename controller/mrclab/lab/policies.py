@@ -17,9 +17,9 @@ from mrc_topo.labfile import lab_path
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from mrclab.lab.processes.namespaces import is_machine_root
-from mrclab.lab.records import trusted
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunError, base, check_ours
-from p4lite.folders import FolderError, check_private, is_private_file
+from p4lite.files import FolderError, check_private, is_private_file
 
 #: The kinds of policies that the hosts' agents run; the localiser belongs to the controller.
 HOST_KINDS = ("congestion", "ev", "loss")
@@ -98,7 +98,7 @@ def check_files(topology: Topology) -> None:
         return
     for kind, reference in topology.lab.policies.named.items():
         try:
-            trusted.check(Path(reference.rpartition(":")[0]))
+            rundir.check(Path(reference.rpartition(":")[0]))
         except FolderError as error:
             raise PolicyRefused(f"policies.{kind}: {error}") from None
 
@@ -111,7 +111,7 @@ def check_lab_file(lab: str, topology: Topology) -> None:
     """
     if topology.lab.policies.named or topology.lab.program is not None:
         try:
-            trusted.check(lab_path(lab))
+            rundir.check(lab_path(lab))
         except FolderError as error:
             raise PolicyRefused(str(error)) from None
 

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mrc_topo.base.plain import OMIT_NONE
-from mrclab.lab.processes.exits import Role, RoleKind
-from mrclab.lab.processes.process import Process
+from mrclab.lab.processes.process import Process, Role, RoleKind
 from mrclab.lab.records.rundir import RunDir, RunError, all_runs
 
 #: The agents' niceness: hosts depend on the time, and other work of the machine can wait a little.

@@ -23,7 +23,7 @@ from mrc_topo.labfile import LabError, load_lab
 from mrc_topo.paths import Paths
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Path, PathError, Topology, TopologyError
-from mrclab.lab.processes.exits import Role, RoleKind
+from mrclab.lab.processes.process import Role, RoleKind
 from mrclab.results.reading import FolderError
 from mrclab.results.record import LabEvent, RunResult
 

@@ -16,13 +16,12 @@ import numpy as np
 from mrc_host.proto.events import EvState
 from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import format_rate
-from mrclab.lab.faults import effects, kinds
-from mrclab.lab.faults.action import FailureError
-from mrclab.lab.faults.effects import Effects
-from mrclab.results import curves
+from mrclab.lab.faults import action, kinds
+from mrclab.lab.faults.action import Effects, FailureError
+from mrclab.results import charts
 from mrclab.results.analysis import Recovery
 from mrclab.results.record import Numbers, Readings, RunResult
-from mrclab.results.series import TIME
+from mrclab.results.recording import TIME
 
 #: What is shown of the time before a failure and after it, and how finely.
 BEFORE_S, AFTER_S, FRAME_S = 0.5, 2.0, 0.05
@@ -131,7 +130,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
         hosts = list(result.samples)
-        bad = curves.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
+        bad = charts.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
         lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {
@@ -228,7 +227,7 @@ def states(forced: Sequence[Force], topology: Topology, times: Numbers) -> Itera
         if at == shown:
             continue
         shown = at
-        harm = effects.together(forced[at][1])
+        harm = action.together(forced[at][1])
         down = {name for (name, _), rate in harm.rates(topology).items() if rate == 0} | harm.carriers
         impaired = {name for name, _ in harm.settings} - down
         yield {

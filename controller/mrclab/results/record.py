@@ -13,27 +13,43 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from mrc_host.answers import (
-    HostStatistics,
-    JobProgress,
-    JobWaiting,
-    MrcHostStatistics,
-    RoceHostStatistics,
-)
+from mrc_host.answers import HostStatistics, JobProgress, JobWaiting, MrcHostStatistics, RoceHostStatistics
 from mrc_host.proto.statistics import QpStatistics
 from mrc_topo.base.document import printable
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import OMIT_NONE, DecodeError, encode
 from mrclab.lab.faults.action import Action
-from mrclab.lab.processes.exits import ProcessExit
+from mrclab.lab.processes.process import ProcessExit
 from mrclab.lab.session.fidelity import UNMEASURED, Fidelity
-from mrclab.results.balance import Books
 from mrclab.results.counted import TOTALS, Achieved, achieved
 from mrclab.results.provenance import Provenance
 from mrclab.results.reading import RESULT, FolderError, document_of, of_any_version, readable
-from mrclab.results.recording import EVENTS, SAMPLES, Events, Recording, StoredRecording
-from mrclab.results.series import Series
+from mrclab.results.recording import EVENTS, SAMPLES, Events, Recording, Series, StoredRecording
 from p4lite.switch.fabric.values import CreditStats, PfcStats
+
+
+@dataclass(frozen=True)
+class Balance:
+    """An identity of a run: how many entries it has, how far apart their bounds are in all, and what is wrong."""
+
+    identity: str
+    entries: int
+    slack: int
+    unbalanced: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Books:
+    """The balances of a run, and why some entries were not judged."""
+
+    balances: Sequence[Balance] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def balanced(self) -> bool:
+        """Return whether no identity is violated."""
+        return not any(each.unbalanced for each in self.balances)
+
 
 Numbers = npt.NDArray[np.float64]
 
@@ -339,3 +355,30 @@ def statistics_of(answer: object, where: str = "statistics") -> HostStatistics |
     if isinstance(answer, Mapping) and answer.get("transport") == "roce":
         return of_any_version(RoceHostStatistics, answer, where)
     return of_any_version(MrcHostStatistics, answer, where)
+
+
+#: What is counted, and why the two differ, in a sentence each.
+EXPLAINED = (
+    "Dropped: packets of all kinds (data, acknowledgements, probes) that failures stopped in the fabric.",
+    "Taken for lost: data packets that hosts, as senders, gave up waiting for, and sent again.",
+    "They differ, because hosts go on probing a dead path and senders do not wait for probes and acknowledgements; "
+    "and because senders also give up packets that were trimmed, or only late.",
+)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Packets: `dropped` in the fabric because of failures (not of full queues), and `taken` for lost by the hosts."""
+
+    dropped: int
+    taken: int
+
+    def __bool__(self) -> bool:
+        return bool(self.dropped or self.taken)
+
+
+def losses_of(result: RunResult) -> Losses:
+    """Return the counts of a run, over the whole of it."""
+    fabric = result.recording.fabric
+    dropped = fabric.growth([name for name in fabric.columns if name.endswith(".lost")])
+    return Losses(sum(dropped.values()), result.totals()["losses"])

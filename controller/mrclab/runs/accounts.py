@@ -15,12 +15,11 @@ from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.kinds import effects_of
 from mrclab.lab.session.base import LabCounts, Session
 from mrclab.results import counted
-from mrclab.results.account import Account
 from mrclab.results.analysis import recoveries
-from mrclab.results.books import balance
+from mrclab.results.books import Account, balance
 from mrclab.results.counted import TOTALS
 from mrclab.results.record import RunResult
-from mrclab.results.series import TIME, Series
+from mrclab.results.recording import TIME, Series
 from mrclab.runs.endings import LOST, ProcessLosses
 
 #: On the real clock the books are read until no packet moves meanwhile: at most this often, and this many s apart.

@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from mrc_topo.base.archive import Archive
 from mrc_topo.base.document import printable
+from mrc_topo.base.files import Archive
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 from mrclab.results.provenance import Provenance

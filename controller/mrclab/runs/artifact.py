@@ -26,28 +26,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from mrc_host.graph.errors import GraphError
+from mrc_host.graph.graph import GraphError
 from mrc_host.graph.source import files_of
 from mrc_host.workloads import WORKLOADS
-from mrc_topo.base.archive import DAMAGE, Archive
 from mrc_topo.base.document import printable
 from mrc_topo.base.errors import UsageError
-from mrc_topo.base.files import Bounded, WriteError, open_plain, writing_whole
+from mrc_topo.base.files import DAMAGE, Archive, Bounded, WriteError, open_plain, writing_whole
 from mrc_topo.base.interruption import Interrupted
 from mrc_topo.base.plain import DecodeError, decode, encode
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from mrclab.lab.switches.program import FOLDER, OwnProgramError, sources_of
 from mrclab.results import verdict
-from mrclab.results.check import Verdict
 from mrclab.results.provenance import checkout
 from mrclab.results.reading import RESULT, document_of, readable
 from mrclab.results.record import RunResult
 from mrclab.results.recording import EVENTS, SAMPLES
+from mrclab.results.verdict import Verdict
 from mrclab.runs import again, precheck
 from mrclab.runs.again import EarlierRun
-from mrclab.runs.execute import execute
-from mrclab.runs.sources import software
+from mrclab.runs.execute import execute, software
 
 FORMAT = 1
 CONTENT = "artifact.json"

@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError, model_validator
 from mrc_topo import labfile
 from mrc_topo.base.document import Model, explain, printable
 from mrc_topo.labfile import LabError, load_lab, parse_lab
-from mrc_topo.named import beside
 from mrc_topo.schema import PoliciesSpec
+from mrc_topo.shipped import beside
 from mrc_topo.topology import Link, Switch, Topology, UnknownElement
 from mrclab.lab.describe import base_rtt_ns
 from mrclab.lab.faults.action import Action
@@ -28,8 +28,8 @@ from mrclab.lab.faults.kinds import Impair
 from mrclab.lab.session import fidelity
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
-from mrclab.results.check import Check
 from mrclab.results.record import RunResult
+from mrclab.results.verdict import Check
 from mrclab.runs import experiment, tcp
 from mrclab.runs.experiment import (
     FOLDER,

@@ -7,22 +7,103 @@ Every reason is a line of the result's `failures` that names the culprit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from mrc_host.answers import JobWaiting
+from mrc_host.answers import JobWaiting, QpWaiting
 from mrc_host.requests import GetWaiting
 from mrc_topo.base import interruption
 from mrc_topo.base.rpc import Request
 from mrclab.lab.hosts.hostclient import HostControl, HostError, HostGone
-from mrclab.lab.processes.exits import SHELL, ProcessExit
+from mrclab.lab.processes.process import SHELL, ProcessExit
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.base import Session
 from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.results.record import RunResult
-from mrclab.runs import stall
 from mrclab.runs.workload import WorkloadSpec
 from p4lite.switch.errors import TargetError
+
+#: Nothing moved for so long, and for as long as queue pairs retry a packet, is not a progress.
+STILL_S = 5.0
+#: A queue pair that retries for ever does so after this time at the latest.
+LONGEST_TIMEOUT_S = (1024 << 24) / 1e9
+NAMED = 3
+
+
+def bound_s(documents: Mapping[str, JobWaiting]) -> float:
+    """Return after how many seconds without movement no further progress can be expected."""
+    patience = 0.0
+    for document in documents.values():
+        for row in document.qps:
+            given = row.patience_ns
+            patience = max(patience, LONGEST_TIMEOUT_S if given is None else given / 1e9)
+    return STILL_S + patience
+
+
+def culprits(documents: Mapping[str, JobWaiting], gone: Iterable[str] = ()) -> list[str]:
+    """Return a line for each, the one that waits longest first.
+
+    Args:
+        documents: what each rank waits for, by host.
+        gone: hosts that do not answer any more.
+    """
+    rows = [(name, row) for name, document in documents.items() for row in document.qps]
+    if rows:
+        rows.sort(key=lambda each: -each[1].for_ns)
+        return [_queue_pair(name, row) for name, row in rows]
+    lost = set(gone)
+    lines = []
+    for name, document in documents.items():
+        if not document.done:
+            for other in document.awaits:
+                found = _end_of_chain(name, document, other, documents, lost)
+                if found is not None:
+                    lines.append(found)
+    if lines:
+        return lines
+    waiting = [(name, document) for name, document in documents.items() if not document.done]
+    waiting.sort(key=lambda each: not each[1].puts)
+    return [f"{name} waits for {_what(document)}" for name, document in waiting]
+
+
+def _what(document: JobWaiting) -> str:
+    if document.puts:
+        return f"{document.puts} of its own writes to end, of which no queue pair knows"
+    names = ", ".join(document.awaits)
+    return f"{document.what} of {names}" if names else document.what
+
+
+def _queue_pair(name: str, row: QpWaiting) -> str:
+    times = f", sent {row.sent} times" if row.sent > 1 else ""
+    return f"{name} QP {row.qpn} to {row.peer} waits for {row.what} since {row.for_ns / 1e9:.1f} s{times}"
+
+
+def _end_of_chain(
+    name: str, document: JobWaiting, other: str, documents: Mapping[str, JobWaiting], lost: set[str]
+) -> str | None:
+    """Return a rank that waits for one that will send nothing more; None if that one waits in its turn."""
+    begin = f"{name} waits for {document.what} of {other}, "
+    if other in lost:
+        return f"{begin}which is gone"
+    if other not in documents:
+        return f"{begin}which does not answer"
+    there = documents[other]
+    if there.failure:
+        return f"{begin}which ended by: {there.failure}"
+    if there.done:
+        return f"{begin}which has ended"
+    if not there.awaits and not there.puts:
+        return f"{begin}which waits for {there.what} and for no other rank"
+    return None
+
+
+def text(documents: Mapping[str, JobWaiting], gone: Iterable[str] = (), broken: Iterable[str] = ()) -> str:
+    """Return the first culprits in one line, and what is broken in the lab."""
+    lines = culprits(documents, gone)
+    more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
+    harm = [f"broken: {', '.join(sorted(broken))}"] if broken else []
+    return "; ".join([*(lines[:NAMED] or ["no rank waits for anything"]), *more, *harm])
+
 
 #: What a run of some seconds may take longer than that.
 GRACE_S = 30.0
@@ -202,11 +283,11 @@ class EndDetector:
     def _still(self, running: Sequence[str]) -> str:
         """Return whether nothing has moved for so long that no progress can be expected."""
         still_s = (self._looked_ns - self._moved_ns) / 1e9
-        if still_s < stall.STILL_S:
+        if still_s < STILL_S:
             self._bound_s = None
             return ""
         if self._bound_s is None:
-            self._bound_s = stall.bound_s(self._waiting())
+            self._bound_s = bound_s(self._waiting())
         if still_s < self._bound_s:
             return ""
         culprits = self._culprits()
@@ -221,4 +302,4 @@ class EndDetector:
         return self.result.waiting
 
     def _culprits(self) -> str:
-        return stall.text(self._waiting(), self.losses.gone, self.session.failures.broken)
+        return text(self._waiting(), self.losses.gone, self.session.failures.broken)

@@ -13,16 +13,15 @@ from mrc_topo.base import document
 from mrc_topo.base.document import NAME, DocumentError, Model
 from mrc_topo.base.errors import UsageError
 from mrc_topo.labfile import placed
-from mrc_topo.named import UnknownNameError, find
 from mrc_topo.schema import Compiler, Forwarder, Payload, PoliciesSpec
-from mrc_topo.shipped import shipped
+from mrc_topo.shipped import UnknownNameError, find, shipped
 from mrc_topo.units import parse_seconds, parse_share, with_quantities
 from mrclab.lab.faults.action import Action, FailureError, flapping
 from mrclab.lab.faults.kinds import KINDS, Impair
-from mrclab.lab.records import trusted
+from mrclab.lab.records import rundir
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.runs.workload import WorkloadSpec
-from p4lite.folders import FolderError
+from p4lite.files import FolderError
 
 FOLDER = shipped("experiments")
 
@@ -284,9 +283,9 @@ def check_trusted(path: pathlib.Path, content: object) -> None:
     Raises:
         ExperimentError: another user can.
     """
-    if trusted.names_code(content):
+    if rundir.names_code(content):
         try:
-            trusted.check(path)
+            rundir.check(path)
         except FolderError as error:
             raise ExperimentError(str(error)) from None
 

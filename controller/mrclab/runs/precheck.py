@@ -19,7 +19,7 @@ from mrclab.lab import describe
 from mrclab.lab import policies as own
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import FailureError
-from mrclab.lab.management import localiser
+from mrclab.lab.management import denylist
 from mrclab.lab.requested import LabRequest
 from mrclab.runs.experiment import Experiment, ExperimentError, ProfileSpec, Workload
 
@@ -75,7 +75,7 @@ def check_policies(topology: Topology, where: str) -> None:
     own.check_files(topology)
     for kind, reference in topology.lab.policies.named.items():
         try:
-            localiser.load(reference) if kind == "localiser" else policy.load(reference, kind)
+            denylist.load(reference) if kind == "localiser" else policy.load(reference, kind)
         except ConfigError as error:
             raise ExperimentError(f"{where}: policies.{kind}: {error}") from error
 

@@ -14,8 +14,7 @@ from mrc_topo.schema import PoliciesSpec
 from mrclab.lab import describe
 from mrclab.lab import policies as own
 from mrclab.lab.faults.ledger import UnsettledError
-from mrclab.lab.processes.exits import several
-from mrclab.lab.processes.process import Process
+from mrclab.lab.processes.process import Process, several
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mrc_topo.base.plain import OMIT_NONE
-from mrclab.web.completions import IDLE, POINT_NS, POINTS, without
 from mrclab.web.log import Log
+from mrclab.web.sampler import IDLE, POINT_NS, POINTS, without
 from mrclab.web.state import Completions, Layout, Pair, ViewState
 
 #: The limit of waiting commands.

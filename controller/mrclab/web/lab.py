@@ -13,7 +13,7 @@ from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.results import resultdir, verdict
 from mrclab.results.recording import Recording
-from mrclab.runs import conduct, origin, precheck, sessions
+from mrclab.runs import execute, precheck, sessions
 from mrclab.runs.endings import LOST
 from mrclab.runs.experiment import Experiment, ExperimentError
 from mrclab.web.hub import Hub
@@ -54,8 +54,8 @@ def _perform(
 ) -> None:
     with Recording(folder) as recording:
         view.begin(session, experiment, interrupted)
-        result = conduct.run_on(session, experiment, None, recording, interrupted, view)
-        origin.complete(session, result, experiment)
+        result = execute.run_on(session, experiment, None, recording, interrupted, view)
+        execute.complete(session, result, experiment)
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         view.finished(result, judged)
         if folder is not None:
@@ -128,3 +128,81 @@ class LabView:
             self.hub.publish({**state, "phase": "lost", "problem": problem})
         self.hub.refuse_all(problem)
         self.hub.wait(AGAIN_S)
+
+
+SIMULATION_POLL_S = 0.1
+
+
+class SimulationView:
+    """A simulation of a lab (by name or path); `go` runs it until it is interrupted.
+
+    Args:
+        first: the experiment that runs at once.
+        once: whether the simulation ends with it.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        lab: str,
+        transport: str,
+        find: Callable[[str], Experiment],
+        experiments: list[str],
+        *,
+        speed: float = 1.0,
+        paused: bool = False,
+        first: Experiment | None = None,
+    ) -> None:
+        self.lab = lab
+        self.transport = transport
+        self.pending = Pending()
+        self.pending.experiment = first
+        self.view = View(hub, speed=speed, start=self._start, find=find, experiments=experiments, lab=lab)
+        self.view.paused = paused
+
+    def _start(self, experiment: Experiment) -> None:
+        if experiment.name in self.view.experiments:
+            experiment = experiment.model_copy(update={"clock": "virtual"})
+            topology = precheck.requested_lab(experiment).topology
+        else:
+            assert self.view.session is not None
+            topology = self.view.session.topology
+        precheck.check(experiment, topology)
+        self.pending.experiment = experiment
+
+    def go(self, interrupted: Callable[[], object]) -> None:
+        """Run the simulation until `interrupted` raises."""
+        nothing: Callable[[str], None] = lambda text: None  # noqa: E731
+        self.view.interrupted = interrupted
+        self.view.wanted = lambda: self.pending.experiment is not None
+        experiment = self.pending.experiment
+        while True:
+            lab = self.lab if experiment is None else experiment.lab
+            transport = self.transport if experiment is None else experiment.transport
+            parts = () if experiment is None else (experiment.switch, experiment.compiler, experiment.policies)
+            payload = None if experiment is None else experiment.payload
+            with sessions.session_for(lab, "virtual", transport, nothing, *parts, payload=payload) as session:
+                try:
+                    self.view.lab = lab
+                    self.view.show(session, transport)
+                    experiment = self._run(session, interrupted)
+                finally:
+                    self.view.leave()
+
+    def _run(self, session: Session, interrupted: Callable[[], object]) -> Experiment | None:
+        """Run the session until an experiment needs another one, and return it; a new session performs its first."""
+        fresh = True
+        while True:
+            interrupted()
+            experiment = self.pending.experiment
+            if experiment is None:
+                self.view.advance(SIMULATION_POLL_S)
+                fresh = False
+                continue
+            shipped = experiment.name in self.view.experiments
+            if shipped and not fresh:
+                return experiment
+            self.pending.take()
+            fresh = False
+            folder = folder_of(experiment, self.view.experiments, "virtual")
+            perform(self.view, session, experiment, folder, interrupted)

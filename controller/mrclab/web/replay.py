@@ -14,18 +14,16 @@ import numpy as np
 
 from mrc_host.answers import Event, RoceHostStatistics
 from mrc_topo.base.document import printable
-from mrclab.lab.faults.action import Action
-from mrclab.lab.faults.effects import Effects, together
+from mrclab.lab.faults.action import Action, Effects, together
 from mrclab.lab.faults.kinds import effects_of
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results.history import peers_of, topology_of
 from mrclab.results.reading import RESULT, FolderError, document_of, readable
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.web import actions
-from mrclab.web.completions import completions_of, edges_of
 from mrclab.web.hub import CommandAnswer, CommandError, Hub
 from mrclab.web.log import LogLine, LogWriter, Peers
-from mrclab.web.sampler import SAMPLE_S
+from mrclab.web.sampler import SAMPLE_S, completions_of, edges_of
 from mrclab.web.state import (
     FORMAT,
     ActiveFailure,
@@ -119,7 +117,7 @@ class Replay:
             self.hub.wait(SAMPLE_S)
 
     def _do(self, name: str, arguments: object) -> CommandAnswer:
-        asked = actions.parse(name, arguments)
+        asked = actions.parse_action(name, arguments)
         match asked:
             case actions.Seek():
                 self._move(min(round(asked.seconds * 1e9), self.length_ns))

@@ -6,29 +6,37 @@ long, the next one waits, until all looks together take no more than `SHARE` of 
 
 from __future__ import annotations
 
+import bisect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Literal, cast
 
-from mrc_host.answers import Event, JobProgress, Sample
+from mrc_host.answers import Event, JobProgress, Sample, Times
 from mrc_host.requests import GetEvents, GetStatistics, GetView, View
+from mrc_host.workloads import WORKLOADS
+from mrc_host.workloads.streams import Streams
+from mrc_topo.base.quantiles import nearest_rank, quantile
 from mrc_topo.topology import Topology
 from mrclab.lab.faults.follow import ChangeFollower
 from mrclab.lab.hosts.hostclient import HostError, ask_all
 from mrclab.lab.management import clustermapper
 from mrclab.lab.management.clustermapper import Localiser, Probed
-from mrclab.lab.processes.exits import Role, RoleKind
+from mrclab.lab.processes.process import Role, RoleKind
 from mrclab.lab.session.base import Session
+from mrclab.results import steps
+from mrclab.results.counted import achieved
+from mrclab.results.record import RunResult
 from mrclab.runs.endings import LOST
 from mrclab.web.log import Log, LogLine, LogWriter, Peers
-from mrclab.web.progress import ProgressWatch
 from mrclab.web.state import (
     FORMAT,
     ActiveFailure,
+    Completions,
     Congestion,
     FidelityState,
     HostState,
+    Job,
     Layout,
     LinkRow,
     PlaneState,
@@ -38,6 +46,91 @@ from mrclab.web.state import (
 from p4lite.switch.fabric.values import PortSample
 from p4lite.switch.fabric.values import SwitchState as Running
 from p4lite.switch.targetapi.values import DeviceSample
+
+#: The time over which the duration of an iteration is averaged, ns.
+STEP_NS: Final = 2_000_000_000
+
+
+class ProgressWatch:
+    """Makes a `Job` of the progress of ranks, sample after sample."""
+
+    def __init__(self, began_ns: int) -> None:
+        self._began_ns = began_ns
+        #: The job, and how many iterations of its slowest rank had ended, at the last look.
+        self._last: tuple[str, int] | None = None
+        #: When these iterations were first seen to have ended, or the job to run; the present one began then or before.
+        self._since_ns = 0
+        #: When iterations had ended, and how many, over the latest `STEP_NS`.
+        self._steps: list[tuple[int, int]] = []
+
+    def look(self, jobs: Mapping[str, Mapping[str, JobProgress]], now_ns: int) -> Job | None:
+        """Return the job in which most hosts take part, or None.
+
+        Args:
+            jobs: the progress of each rank by job and host.
+            now_ns: when the hosts said so, by the session's clock.
+        """
+        steps = self._steps
+        if not jobs:
+            self._last = None
+            return None
+        name, ranks = max(jobs.items(), key=lambda each: len(each[1]))
+        rows = ranks.values()
+        done_so_far = achieved(rows)
+        iterations = done_so_far.least_iterations
+        before = self._last[1] if self._last is not None and self._last[0] == name else -1
+        if before < 0 or iterations < before:
+            # Of a job that is seen in the middle of a later iteration the beginning of that one is not known.
+            steps.clear()
+            self._since_ns = now_ns
+        if not iterations:
+            started_ns = max((row.started_ns for row in rows if row.takes_part), default=0)
+            # A rank that has not started says 0, which on the clock of a simulation is a time.
+            if started_ns or not self._began_ns:
+                self._since_ns = min(started_ns, now_ns)
+                steps[:] = [(self._since_ns, 0)]
+        elif 0 <= before < iterations:
+            self._since_ns = now_ns
+            steps.append((now_ns, iterations))
+        self._last = (name, iterations)
+        while len(steps) > 2 and now_ns - steps[0][0] > STEP_NS:
+            del steps[0]
+        done = steps[-1][1] - steps[0][1] if steps else 0
+        step_ns = (steps[-1][0] - steps[0][0]) // done if done else 0
+        workload, running = next(iter(rows)).workload, not all(row.done for row in rows)
+        took_ns, ended_ns = now_ns - self._since_ns, -1
+        if not running:
+            took_ns, ended_ns = 0, max(row.finished_ns for row in rows)
+            if iterations and not step_ns:
+                # No two samples saw iterations end: the job was shorter than the time between them.
+                began_ns = max(row.started_ns for row in rows if row.takes_part)
+                step_ns = max(ended_ns - began_ns, 0) // iterations
+        failures = sorted({row.failure for row in rows if row.failure})
+        mismatches = done_so_far.mismatches
+        return {
+            "name": name,
+            "workload": workload,
+            "params": {},
+            "hosts": list(ranks),
+            "running": running,
+            "began_ns": max(min(row.started_ns for row in rows) - self._began_ns, 0),
+            "iterations": iterations,
+            "step_ns": step_ns,
+            "ended_ns": max(ended_ns - self._began_ns, 0) if ended_ns >= 0 else -1,
+            "completion_ns": 0 if overlap(workload) else max(step_ns, took_ns),
+            "bytes_verified": done_so_far.bytes_verified,
+            "mismatches": mismatches,
+            "failures": failures,
+            "verdict": "failed" if failures or mismatches else "good",
+            "schedule": [],
+        }
+
+
+def overlap(workload: str) -> bool:
+    """Return whether iterations of a workload begin before the last one has ended, as messages of a stream do: the time
+    between two ends is then not the time that one takes."""
+    kind = WORKLOADS.get(workload)
+    return kind is not None and issubclass(kind, Streams)
 
 
 @dataclass(frozen=True)
@@ -549,3 +642,69 @@ def _state(up: int, running: bool) -> str:
     if not running:
         return "dark"
     return {0: "cut", 1: "cut_up", 2: "cut_down", 3: "up"}[up]
+
+
+#: The least time over which median and P99 are taken, ns; and how many completions of median length it has.
+WINDOW_NS: Final = 1_000_000_000
+WINDOW_TIMES: Final = 5
+#: The number of points of a curve, and the least interval between them, ns of the session's clock.
+POINTS: Final = 1500
+POINT_NS: Final = 100_000_000
+
+PENDING: Final = "median and P99 follow at the end, if the workload times single steps or flows"
+FEW: Final = "no window has the 100 completions of which there is a P99"
+IDLE: Final = "no workload has run yet"
+OTHERS: Final = "median and P99 are in the results of the command that runs this workload"
+
+
+def without(why: str) -> Completions:
+    """Return that there are no completion times, and why."""
+    return {"what": "", "window_ns": WINDOW_NS, "rows": [], "why": why}
+
+
+def edges_of(length_ns: int) -> list[int]:
+    """Return the times at which curves of a run have points, and its beginning, in ns after that."""
+    points = min(POINTS, max(length_ns // POINT_NS, 2))
+    return [length_ns * number // points for number in range(points + 1)]
+
+
+def completions_of(result: RunResult, began_ns: int) -> Completions:
+    """Return the completion times of a run that has ended, at times in ns after `began_ns` of the session's clock."""
+    ended = [(each.end_ns, each.end_ns - each.begin_ns) for each in steps.steps_of(result)]
+    what: Literal["step", "flow"] = "step"
+    if not ended:
+        measured = [each.measured for each in result.progress.values() if each.measured is not None]
+        flows = [flow for each in measured for flow in each.flows or ()]
+        ended, what = [(flow.ended_ns, flow.ended_ns - flow.began_ns) for flow in flows], "flow"
+    if not ended:
+        return without(_lacking(result))
+    ended.sort()
+    window_ns = max(WINDOW_NS, WINDOW_TIMES * nearest_rank([took for _, took in ended], 0.5))
+    first = result.started_ns - began_ns
+    length_ns = max(result.finished_ns - result.started_ns, 1)
+    ends = [end - began_ns for end, _ in ended]
+    rows: list[list[int | None]] = []
+    for edge in edges_of(length_ns)[1:]:
+        now = first + edge
+        took = [each for _, each in ended[bisect.bisect_right(ends, now - window_ns) : bisect.bisect_right(ends, now)]]
+        rows.append([now, *(quantile(took, share) for share in (0.5, 0.99)), len(took)])
+    why = "" if any(p99 is not None for _, _, p99, _ in rows) else FEW
+    return {"what": what, "window_ns": window_ns, "rows": rows, "why": why}
+
+
+def _lacking(result: RunResult) -> str:
+    """Return why a run that has ended has no single completion times."""
+    measured = [each.measured for each in result.progress.values() if each.measured is not None]
+    if any(each.latency_ns for each in measured):
+        return _whole("message", (each.latency_ns for each in measured))
+    if any(each.iteration_ns for each in measured):
+        return _whole("iteration", (each.iteration_ns for each in measured))
+    return f"{result.workload or 'the workload'} times no single steps, flows or messages"
+
+
+def _whole(what: str, times: Iterable[Times | None]) -> str:
+    """Return the distribution over a whole run at the host where its P99 is highest, or the longest time."""
+    known = [each for each in times if each is not None]
+    worst = max(known, key=lambda each: each.max if each.p99 is None else each.p99)
+    tail = f"longest {worst.max / 1e6:.3g} ms" if worst.p99 is None else f"P99 {worst.p99 / 1e6:.3g} ms"
+    return f"{what}: of the whole run only, median {worst.typical / 1e6:.3g} ms, {tail}"

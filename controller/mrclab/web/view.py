@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import pathlib
+import re
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,18 +19,117 @@ from mrc_host.answers import HostStatistics
 from mrc_host.requests import GetStatistics
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.base.document import Model
-from mrclab.lab.management import localiser
+from mrclab.lab.hosts.inside import check_here
+from mrclab.lab.management import denylist
+from mrclab.lab.records.capture_tail import CaptureTail, place_of
+from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.base import Session
-from mrclab.results.check import Verdict
+from mrclab.lab.session.real import RealSession
+from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
+from mrclab.results.verdict import Verdict
 from mrclab.runs.experiment import Experiment
 from mrclab.runs.runner import WorkloadRun
-from mrclab.web import actions, completions, save
-from mrclab.web.captures import Captures
+from mrclab.web import actions, sampler
 from mrclab.web.hub import CommandAnswer, CommandError, Hub
 from mrclab.web.pairs import Pairs
 from mrclab.web.sampler import PAIRS, SAMPLE_S, SHARE, SampleBudget, Sampler
 from mrclab.web.state import Job, Layout, Mode, Pair, layout_of
+from p4lite.scratch import scratch
+
+MOST = 8
+MOST_BYTES = 64 << 20
+
+
+class Captures:
+    """The captures of a view, by the requested port. Files stay until `close`."""
+
+    def __init__(self) -> None:
+        self._left = contextlib.ExitStack()
+        self._folder = self._left.enter_context(scratch("captures"))
+        self._going: dict[str, CaptureTail | None] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._numbers = itertools.count(1)
+        self._files: dict[str, pathlib.Path] = {}
+
+    @property
+    def ports(self) -> list[str]:
+        """Ports that are captured at present."""
+        return sorted(self._going)
+
+    def file(self, port: str) -> pathlib.Path | None:
+        """Return the capture of a port, or None."""
+        return self._files.get(port)
+
+    def begin(self, session: Session, port: str) -> None:
+        """Begin to capture a port.
+
+        Raises:
+            RunError, UnknownElement: the text names no port.
+            CommandError: the port is captured already, or too many ports are.
+        """
+        place = place_of(session.topology, port)
+        if port in self._going:
+            raise CommandError(f"{port} is captured already")
+        if len(self._going) >= MOST or len(self._files) >= 8 * MOST:
+            raise CommandError(f"{MOST} ports are captured already; end one first")
+        # The file's name is made safe, because a page's text must never act as a path.
+        path = self._folder / f"{re.sub(r'[^a-z0-9]', '-', port)}.pcapng"
+        number = next(self._numbers)
+        if isinstance(session, RealSession):
+            try:
+                check_here(session.state)
+            except RunError as error:
+                raise CommandError(str(error)) from error
+            following = CaptureTail(session.run.folder, path, number)
+            session.target.capture(*place, following.name)
+            self._going[port] = following
+        elif isinstance(session, VirtualSession):
+            session.simulated.switch(place[0]).port(place[1]).capture(path)
+            self._going[port] = None
+        self._places[port] = place
+        self._files[port] = path
+
+    def copy(self, session: Session) -> list[str]:
+        """Copy new packets; return the ports whose file has become too large, and end their capture."""
+        full = []
+        for port, following in list(self._going.items()):
+            if following is not None:
+                following.copy()
+            with contextlib.suppress(OSError):
+                if self._files[port].stat().st_size > MOST_BYTES:
+                    self.end(session, port)
+                    full.append(port)
+        return full
+
+    def end(self, session: Session, port: str) -> None:
+        """End the capture of a port; its file stays.
+
+        Raises:
+            CommandError: the port is not being captured.
+        """
+        if port not in self._going:
+            raise CommandError(f"{port} is not captured")
+        following, place = self._going.pop(port), self._places.pop(port)
+        if isinstance(session, RealSession):
+            session.target.capture(*place, None)
+        elif isinstance(session, VirtualSession):
+            session.simulated.switch(place[0]).port(place[1]).capture(None)
+        if following is not None:
+            following.__exit__(None, None, None)
+
+    def leave(self, session: Session) -> None:
+        """Prepare for the end of the session."""
+        for port in self.ports:
+            with contextlib.suppress(Exception):
+                self.end(session, port)
+        self._going.clear()
+        self._places.clear()
+
+    def close(self) -> None:
+        """Remove all files."""
+        self._left.close()
+
 
 #: The interval at which pages receive the pairs that they show.
 PAIR_S: Final = 0.2
@@ -138,7 +240,7 @@ class View:
         )
         self.hub.show(layout)
         self.session = session
-        finder = localiser.load(session.topology.lab.policies.localiser)
+        finder = denylist.load(session.topology.lab.policies.localiser)
         # A simulation waits for its pages, which only costs speed.
         self._pairs = Pairs(session, began)
         share = 4 * SHARE if virtual else SHARE
@@ -181,7 +283,7 @@ class View:
         assert self.experiment is not None
         assert self.sampler is not None
         began = run.result.started_ns - self.sampler.began_ns
-        self.hub.completions = completions.without(completions.PENDING)
+        self.hub.completions = sampler.without(sampler.PENDING)
         self._job = {
             "name": self.experiment.name,
             "workload": self.experiment.workload.name,
@@ -250,7 +352,7 @@ class View:
         """Show that the workload has ended and is judged; the session continues."""
         assert self.experiment is not None
         assert self.session is not None
-        self.saved = save.experiment_text(self.experiment, result, self.session.topology, self.lab)
+        self.saved = actions.experiment_text(self.experiment, result, self.session.topology, self.lab)
         self._judged(judged)
         self._sample()
 
@@ -268,14 +370,14 @@ class View:
             self._job = {**self._job, "running": False, "verdict": "failed"}
         self.run = None
         self.hub.log.add(self._now(), "note", f"the run broke off: {why}")
-        self.hub.completions = completions.without("the run broke off")
+        self.hub.completions = sampler.without("the run broke off")
 
     def _judged(self, judged: Verdict) -> None:
         self.run = None
         if self.sampler is not None:
             self.sampler.forget_jobs()
             if self.result is not None:
-                self.hub.completions = completions.completions_of(self.result, self.sampler.began_ns)
+                self.hub.completions = sampler.completions_of(self.result, self.sampler.began_ns)
         if self._job is not None:
             self._job = {**self._job, "running": False, "verdict": judged.status}
             if self.sampler is not None and self.result is not None:
@@ -392,8 +494,8 @@ class View:
             failures = list(self.result.failures) or self._job["failures"]
             self._job["failures"] = failures[:20]
             self._job["verdict"] = "failed" if failures or self._job["mismatches"] else "good"
-        elif seen is not None and seen["running"] and self.hub.completions["why"] != completions.OTHERS:
-            self.hub.completions = completions.without(completions.OTHERS)
+        elif seen is not None and seen["running"] and self.hub.completions["why"] != sampler.OTHERS:
+            self.hub.completions = sampler.without(sampler.OTHERS)
         state["job"] = self._job if self._job is not None and (self.run is not None or seen is None) else seen
         state["captures"] = self.captures.ports
         state["commands"] = self._done
@@ -405,7 +507,7 @@ class View:
 
     def _do(self, name: str, arguments: object) -> CommandAnswer:
         """Carry out a command. Raises CommandError, or one of `actions.REFUSALS`."""
-        asked = actions.parse(name, arguments)
+        asked = actions.parse_action(name, arguments)
         session, layout = self.session, self.hub.layout
         if session is None or layout is None:
             raise CommandError("nothing runs at the moment")
@@ -457,7 +559,7 @@ class View:
                 raise CommandError(f"no experiment '{asked.name}'; known: {', '.join(self.experiments)}")
             experiment = self.find(asked.name)
         else:
-            experiment = save.workload_experiment(asked, session, self.lab)
+            experiment = actions.workload_experiment(asked, session, self.lab)
         self.start(experiment)
         return CommandAnswer(f"{experiment.title}: begins")
 
@@ -468,7 +570,7 @@ class View:
                 with contextlib.suppress(*actions.REFUSALS):
                     statistics[name] = session.hosts[name].ask(GetStatistics())
             result = dataclasses.replace(self.result, finished_ns=session.now_ns(), statistics=statistics)
-            return save.experiment_text(self.experiment, result, session.topology, self.lab)
+            return actions.experiment_text(self.experiment, result, session.topology, self.lab)
         if not self.saved:
             raise CommandError("nothing to save yet: start a workload, break something, and save then")
         return self.saved

@@ -20,8 +20,7 @@ from mrc_conform.device import (
 from mrc_conform.devices.core import ADDRESS, CoreDevice
 from mrc_host.proto.config import EndpointConfig, EvConfig, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState, QpError, QpState
 from mrc_host.proto.qp_document import QpDocument

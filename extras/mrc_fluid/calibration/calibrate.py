@@ -23,12 +23,11 @@ from mrc_fluid.schema import Calibration
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 from mrclab.lab import describe
-from mrclab.results.evidence import LABELS
 from mrclab.results.expectation import Evidence
+from mrclab.results.verdict import LABELS
 from mrclab.runs.experiment import ExperimentStep
 from mrclab.studies.cells import measure
-from mrclab.studies.cells.cell import Cell, experiment
-from mrclab.studies.cells.measured import Goodput, Measured, Rate
+from mrclab.studies.cells.measure import Cell, Goodput, Measured, Rate, experiment
 
 #: Seconds: what goes on before the failure, when goodput counts as settled after it, and until the end.
 AT, SETTLED, LASTS = 0.8, 0.4, 2.4

@@ -8,8 +8,7 @@ from mrc_fluid.baselines import Baseline
 from mrc_fluid.effective import EffectiveTime
 from mrc_fluid.run import ClusterResult
 from mrc_fluid.year import YearOutcome
-from mrc_topo.cost import CostSummary
-from mrc_topo.plan import Design, Plan
+from mrc_topo.plan import CostSummary, Design, Plan
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,10 @@ from mrc_fluid.run import ClusterResult, ClusterRun
 from mrc_fluid.sprayers import Sprayer, spray
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import write_whole
-from mrc_topo.cost import CostSummary, bill, load_costs
-from mrc_topo.extras import install, requirement
-from mrc_topo.plan import Design, PlanError, plan
-from mrclab.studies.cells.tables import parquet_of
-from p4lite.folders import make_private
+from mrc_topo.plan import CostSummary, Design, PlanError, bill, load_costs, plan
+from mrc_topo.shipped import install, requirement
+from mrclab.studies.cells.pages import parquet_of
+from p4lite.files import make_private
 from p4lite.switch.native.build import cache_dir
 
 REPORT = "report.html"

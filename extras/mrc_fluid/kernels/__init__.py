@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from mrc_topo.extras import install
+from mrc_topo.shipped import install
 
 
 class KernelError(Exception):
@@ -75,7 +75,7 @@ def has_numba() -> bool:
 
 def compiled(cache: Path | None = None) -> Kernels:
     """Return the compiled kernels, kept in `cache` if that is given: what is in it is loaded and run, so no other user
-    may be able to write to it (`p4lite.folders.make_private`).
+    may be able to write to it (`p4lite.files.make_private`).
 
     Raises:
         KernelError: numba is not installed.

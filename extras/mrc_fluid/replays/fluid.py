@@ -18,8 +18,7 @@ from mrc_fluid.fabric import Fabric, FabricShape, Floats, Ints, UnknownElement
 from mrc_fluid.kernels import Kernels
 from mrc_fluid.replay import Latency, Replay, StepTimes
 from mrc_fluid.timeline import Event
-from mrc_host.graph.columns import Op
-from mrc_host.graph.errors import GraphError
+from mrc_host.graph.graph import GraphError, Op
 from mrc_host.graph.schedule import Schedule, message_count
 from mrc_host.graph.source import Source, load, schedule
 from mrc_topo.base.plain import encode

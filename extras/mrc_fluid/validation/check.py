@@ -11,7 +11,7 @@ from mrc_fluid.validation.differences import POINTS_BOUND, RELATIVE_BOUND
 from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import RELATIVE, Backend, Quantity
 from mrc_fluid.validation.summary import SuiteSummary
-from mrclab.studies.cells.intervals import interval
+from mrclab.studies.cells.pages import interval
 
 #: Simulated time repeats itself on every machine; sums of the fluid may differ in their last digits.
 SAME = 1e-6

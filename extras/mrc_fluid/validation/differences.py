@@ -9,7 +9,7 @@ from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.htsim import PACKET_BYTES
 from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import MTU, OF_PACKETS, RELATIVE, Backend, Quantity
-from mrclab.studies.cells.intervals import interval
+from mrclab.studies.cells.pages import interval
 
 #: Relative difference, and difference of shares of packets in percentage points, from which on a cause is asked for.
 RELATIVE_BOUND, POINTS_BOUND = 0.05, 1.0

@@ -8,8 +8,7 @@ from typing import Any
 
 from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome, of_flows
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
-from mrclab.studies.cells.cell import Cell, experiment
-from mrclab.studies.cells.measured import Measured
+from mrclab.studies.cells.measure import Cell, Measured, experiment
 
 #: Facts of an outcome, by the counter that each is (`Measured.counters`).
 FACTS = {

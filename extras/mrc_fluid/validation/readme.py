@@ -6,7 +6,7 @@ from mrc_fluid.validation.check import SAME
 from mrc_fluid.validation.differences import POINTS_BOUND, RELATIVE_BOUND
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_fluid.validation.summary import SUMMARY, Software, SuiteSummary
-from mrclab.studies.cells.tables import has_parquet
+from mrclab.studies.cells.pages import has_parquet
 
 _RUN = {
     "scenario": "name of the scenario (`mrclab validate --list`)",

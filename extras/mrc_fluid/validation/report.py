@@ -17,7 +17,7 @@ from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.measure import software
-from mrclab.studies.cells.tables import ColumnType, write
+from mrclab.studies.cells.pages import ColumnType, write
 
 PAGE, README = "index.html", "README.md"
 STYLE = """

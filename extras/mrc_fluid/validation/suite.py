@@ -19,8 +19,7 @@ from mrc_fluid.validation.variants import Variant, VariantValue
 from mrc_topo.base import interruption
 from mrc_topo.topology import Topology
 from mrclab.studies.cells import workers
-from mrclab.studies.cells.cell import Cell
-from mrclab.studies.cells.measure import prepare, software
+from mrclab.studies.cells.measure import Cell, prepare, software
 from mrclab.studies.cells.workers import CellProgress, CellStore, CellTask
 
 #: Files of htsim's input and output.

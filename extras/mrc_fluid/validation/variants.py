@@ -10,7 +10,7 @@ from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Quantity
 from mrc_topo.shipped import shipped
-from mrclab.studies.cells.intervals import interval
+from mrclab.studies.cells.pages import interval
 
 
 class Part(StrEnum):

@@ -17,7 +17,7 @@ from mrc_torch.training import job, page, summary
 from mrc_torch.training.job import JobResult, TrainingJob, TrainingPlan
 from mrclab.cli.app import app
 from mrclab.lab.faults.action import Action
-from mrclab.lab.processes.exits import ProcessExit
+from mrclab.lab.processes.process import ProcessExit
 from mrclab.runs.experiment import ExperimentError
 from support.lab.scripted import Clock, Failures, Scripted
 

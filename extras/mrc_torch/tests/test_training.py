@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
-from mrclab.results import checks, performance, report, steps, verdict
+from mrclab.results import performance, report, steps, verdict
 from mrclab.results.expectation import Expectation, StepExpectation
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
@@ -134,7 +134,7 @@ def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str
 
 
 def judged(document: dict[str, Any], **wanted: Any) -> list[bool]:
-    return [check.passed for check in checks._steps(result_of(document), StepExpectation.model_validate(wanted))]
+    return [check.passed for check in verdict._steps(result_of(document), StepExpectation.model_validate(wanted))]
 
 
 def test_check_of_steps_holds_both_bounds_for_steps_with_and_without_failure() -> None:

@@ -12,7 +12,7 @@ from mrc_torch.training.ranks import RankEvent, RankMessage, Ranks, shared_folde
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.real import RealSession
 from mrclab.results.record import LabEvent
-from mrclab.runs.loop import Loop
+from mrclab.runs.runner import Loop
 
 #: Python and PyTorch are imported by all ranks at once, which takes a small machine its time.
 START_S = 300.0

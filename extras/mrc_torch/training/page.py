@@ -8,7 +8,7 @@ import numpy as np
 
 from mrc_topo.base import look, quantiles
 from mrc_torch.training.summary import JobSummary
-from mrclab.results import charts, curves
+from mrclab.results import charts
 from mrclab.results.charts import ActionMark, Curve, Plot
 from mrclab.results.steps import TimeSummary
 from mrclab.studies.cells import pages
@@ -105,7 +105,7 @@ def _plots(documents: Sequence[JobSummary]) -> list[Plot]:
     """Return what the charts show: loss and time of each step, a curve for each backend."""
     loss, times = [], []
     for number, document in enumerate(documents):
-        colour, dash = curves.series(number)
+        colour, dash = charts.series(number)
         steps = document.steps
         ends = np.array([each.begin_s + each.seconds for each in steps])
         known = dict(document.loss)

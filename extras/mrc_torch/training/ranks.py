@@ -17,7 +17,7 @@ from typing import Any
 
 from mrc_topo.base import interruption
 from mrc_topo.base.plain import DecodeError, decode
-from mrc_topo.extras import install, requirement
+from mrc_topo.shipped import install, requirement
 from mrclab.lab.hosts.hostprocess import HostProcess
 from mrclab.lab.records.record import LabState
 from mrclab.lab.session.real import RealSession

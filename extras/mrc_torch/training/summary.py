@@ -71,7 +71,8 @@ class StepRow(NamedTuple):
 class JobSummary:
     """What a job by one backend came to: an entry of train.json. Times are in seconds after the first step began.
 
-    `loss`: of each step, by number. `times`: of steps, by `mrclab.results.steps.DURING`. `reached`: the last step.
+    `loss`: of each step, by number. `times`: of steps, by `mrclab.results.steps.DURING`. `reached`: the
+    last step.
     """
 
     backend: str

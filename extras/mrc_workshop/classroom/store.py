@@ -23,7 +23,7 @@ from mrc_topo.base.files import write_whole
 from mrc_workshop.classroom.classfile import Assignment, Classroom
 from mrc_workshop.classroom.reading import Found
 from mrc_workshop.exercise import WorkshopError
-from p4lite.folders import FolderError, make_private
+from p4lite.files import FolderError, make_private
 
 RECEIPTS, VERSIONS, BACKUPS = "receipts.json", "versions", "backups"
 

@@ -16,8 +16,7 @@ from pydantic import Field
 
 from mrc_topo import rules
 from mrc_topo.base.document import Model
-from mrc_topo.marking import Marks
-from mrc_topo.schema import QueueSpec
+from mrc_topo.schema import Marks, QueueSpec
 from mrc_workshop.job import Run
 from mrc_workshop.kinds.registry import Finding, NoParams, kind
 from mrc_workshop.trace import CE, ETHERNET, IPV6, CapturedPacket, line

@@ -13,7 +13,7 @@ import pytest
 
 from lab.test_full_disk import on_a_small_disk
 from mrc_workshop import cli as workshop
-from p4lite.folders import FolderError, check_private
+from p4lite.files import FolderError, check_private
 
 PARENT = """
 import os, signal, sys

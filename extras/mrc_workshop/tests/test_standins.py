@@ -27,7 +27,7 @@ from mrc_workshop.standins import LearnerProcess
 from mrc_workshop.wire import Wire
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
-from mrclab.runs import conduct
+from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment
 from support.lab.results import plain
 
@@ -118,7 +118,7 @@ def ran(lab: str, folder: pathlib.Path) -> RunResult:
     )
     session = VirtualSession(parse_lab(lab, "lab", folder))
     try:
-        return conduct.run_on(session, experiment)
+        return execute.run_on(session, experiment)
     finally:
         session.close()
 

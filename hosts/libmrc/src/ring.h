@@ -1,5 +1,5 @@
 /*
- * The two ends of a ring in shared memory, as in `mrc_host/verbs/ring.py`: one producer, one consumer, no lock.
+ * The two ends of a ring in shared memory, as in `mrc_host/verbs/layout.py`: one producer, one consumer, no lock.
  *
  * A counter is published with release order after the entries that it stands for, and read with acquire order before
  * them. tests/libmrc/test_memory_model.py explores this algorithm under a weak memory model.

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from mrc_host.node.host import HostNode
 from mrc_host.node.programs.program import Answer, Program
-from mrc_host.node.quota import RefusedError
+from mrc_host.node.stacks import RefusedError
 from mrc_host.proto.memory import MemoryFault, ProcessMemory
 from mrc_host.verbs import layout
 from mrc_host.verbs.connection import map_shared

@@ -24,18 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from mrc_host.graph.errors import GraphError, at
 from mrc_host.graph.graph import (
     MAX_READ,
     Collective,
     CollectiveKind,
     Compute,
     Graph,
+    GraphError,
     GraphProgram,
     Ints,
     Node,
     Receive,
     Send,
+    at,
     one,
 )
 

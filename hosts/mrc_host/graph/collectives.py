@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_host.graph.columns import Columns, Op
-from mrc_host.graph.graph import CollectiveKind, Ints
+from mrc_host.graph.graph import CollectiveKind, Columns, Ints, Op
 
 
 @dataclass(frozen=True)

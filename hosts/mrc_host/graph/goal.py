@@ -21,8 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mrc_host.graph.errors import at
-from mrc_host.graph.graph import MAX_RANKS, MAX_READ, Compute, Graph, GraphProgram, Node, Receive, Send, one
+from mrc_host.graph.graph import MAX_RANKS, MAX_READ, Compute, Graph, GraphProgram, Node, Receive, Send, at, one
 
 _WORD = re.compile(r"[ \t\r]*(?:([A-Za-z]\w*)|(-1|\d{1,18})|([:{}]))")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -15,8 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mrc_host.graph.collectives import Lowering, lower_collective
-from mrc_host.graph.columns import Columns, Op
-from mrc_host.graph.errors import GraphError, at
 from mrc_host.graph.graph import (
     MAX_MESSAGES,
     MAX_NODES,
@@ -26,12 +24,16 @@ from mrc_host.graph.graph import (
     MAX_UNITS,
     Collective,
     CollectiveKind,
+    Columns,
     Compute,
     Graph,
+    GraphError,
     Ints,
     Node,
+    Op,
     Receive,
     Send,
+    at,
 )
 
 __all__ = ["Op", "Schedule", "lower", "message_count"]

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from mrc_host.node.mapper import ProbeTarget
-from mrc_host.node.quota import Limits
+from mrc_host.node.stacks import Limits
 from mrc_host.policy import load_all
 from mrc_host.proto.config import (
     NO_IPV4,

@@ -8,24 +8,202 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from mrc_host import ctl_requests
-from mrc_host.ctl_requests import ProfileKind
-from mrc_host.node.ev_events import EvEvents
-from mrc_host.node.ev_probes import MAX_PROBES, EvProbes
+from mrc_host.ctl_requests import ProbedEv, ProfileKind, QueuedEvent
 from mrc_host.node.jobs import Job
 from mrc_host.node.own_evs import HostEvs
-from mrc_host.node.profiles import DEFAULT, LIMITED, MAX_EVS, MAX_PROFILES, ControlledProfiles, ControlledQp
-from mrc_host.node.quota import RefusedError
+from mrc_host.node.profiles import (
+    DEFAULT,
+    LIMITED,
+    MAX_EVS,
+    MAX_PROFILES,
+    REPORTED,
+    ControlledProfiles,
+    ControlledQp,
+    event_states,
+)
+from mrc_host.node.stacks import RefusedError
 from mrc_host.proto.config import EvFormat, EvMode
 from mrc_host.proto.congestion.base import algorithms
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import EvState
+from mrc_host.proto.events import EvChanged, EvState
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.statistics import CcStatistics, NsccStatistics
 from mrc_host.proto.transport import Pair
 from mrc_topo.base.rpc import Done, Verbs
+
+MAX_EVENTS: Final = 1 << 16
+MAX_EVENT_QUEUES: Final = 64
+EVENT_STATES: Final = frozenset({EvState.GOOD, EvState.ASSUMED_BAD, EvState.DENIED})
+
+
+@dataclass
+class _EventQueue:
+    """Changes of EVs that have not been polled yet; `lost` counts those for which there was no room, since the last
+    that fitted.
+    """
+
+    depth: int
+    states: frozenset[EvState]
+    profiles: frozenset[str] | None
+    events: deque[QueuedEvent] = field(default_factory=deque)
+    lost: int = 0
+
+
+class EvEvents:
+    """See the module's docstring. `profiles`: which of them tell of what."""
+
+    def __init__(self, profiles: ControlledProfiles) -> None:
+        self.profiles = profiles
+        #: Are called with EV profile, event and state of each change that the profile tells of.
+        self.watchers: list[Callable[[str, EvChanged, EvState], None]] = []
+        self._queues: dict[int, _EventQueue] = {}
+
+    def add_verbs(self, verbs: Verbs) -> None:
+        """Add the verbs that concern queues of changes."""
+        verbs.add(ctl_requests.CreateEventQueue, self.create)
+        verbs.add(ctl_requests.PollEventQueue, self.poll)
+        verbs.add(ctl_requests.DestroyEventQueue, self.destroy)
+
+    def create(self, request: ctl_requests.CreateEventQueue, now: int) -> ctl_requests.EventQueue:
+        """Create a queue of changes of EVs to these states, of queue pairs with these EV profiles (None: all)."""
+        wanted = frozenset(request.states)
+        if not wanted or wanted - EVENT_STATES:
+            raise ValueError(f"states are some of {', '.join(sorted(each.name for each in EVENT_STATES))}")
+        if not 1 <= request.depth <= MAX_EVENTS or len(self._queues) >= MAX_EVENT_QUEUES:
+            raise ValueError(f"a queue has 1 to {MAX_EVENTS} entries, and there are at most {MAX_EVENT_QUEUES} queues")
+        number = max(self._queues, default=0) + 1
+        profiles = None if request.profiles is None else frozenset(request.profiles)
+        self._queues[number] = _EventQueue(request.depth, wanted, profiles)
+        return ctl_requests.EventQueue(number)
+
+    def take(self, event: EvChanged) -> None:
+        """Take an event of the endpoint."""
+        state = EvState.GOOD if event.new is EvState.SKIP else event.new
+        wanted = any(state in queue.states for queue in self._queues.values())
+        if not wanted and not (self.watchers and state in REPORTED):
+            return
+        profile = next((each.ev for each in self.profiles.queue_pairs() if each.qp.number == event.qpn), DEFAULT)
+        reported = event_states(self.profiles.find(ProfileKind.EV, profile).settings)
+        if reported is not None and state not in reported:
+            return
+        if state in REPORTED:
+            for watcher in self.watchers:
+                watcher(profile, event, state)
+        for queue in self._queues.values():
+            if state not in queue.states or (queue.profiles is not None and profile not in queue.profiles):
+                continue
+            if len(queue.events) >= queue.depth:
+                queue.lost += 1
+                continue
+            queue.events.append(QueuedEvent(profile, event.ev, event.plane, state, event.qpn, queue.lost))
+            queue.lost = 0
+
+    def _queue(self, number: int) -> _EventQueue:
+        if number not in self._queues:
+            raise ValueError(f"no queue {number} of EV events")
+        return self._queues[number]
+
+    def poll(self, request: ctl_requests.PollEventQueue, now: int) -> ctl_requests.QueuedEvents:
+        """Take the oldest events of a queue, each with the number of those that were dropped before it."""
+        events = self._queue(request.queue).events
+        return ctl_requests.QueuedEvents([events.popleft() for _ in range(min(request.limit, len(events)))])
+
+    def destroy(self, request: ctl_requests.DestroyEventQueue, now: int) -> Done:
+        """Forget a queue."""
+        self._queue(request.queue)
+        del self._queues[request.queue]
+        return Done()
+
+
+MAX_PROBES: Final = 4096
+
+
+@dataclass
+class _Batch:
+    """EV probes under way."""
+
+    results: list[ProbedEv] = field(default_factory=list)
+    waiting: int = 0
+
+
+class EvProbes:
+    """See the module's docstring.
+
+    Args:
+        endpoint: sends them.
+        ports: how many it has.
+        await_probe: calls the second argument with (RTT in ns or None, port of the
+            answer, time) when the EV probe of a token has ended.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        ports: int,
+        await_probe: Callable[[int, Callable[[int | None, int | None, int], None]], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.ports = ports
+        self.await_probe = await_probe
+        self._batches: dict[int, _Batch] = {}
+        self._next_batch = 1
+
+    def add_verbs(self, verbs: Verbs) -> None:
+        """Add the verbs that concern probes."""
+        verbs.add(ctl_requests.ProbeEvs, self.probe)
+        verbs.add(ctl_requests.GetProbedEvs, self.results)
+
+    def probe(self, request: ctl_requests.ProbeEvs, now: int) -> ctl_requests.ProbeBatch:
+        """Probe EVs towards an address. Ask for the answers by `batch`."""
+        if len(request.evs) > MAX_PROBES:
+            raise ValueError(f"{len(request.evs)} probes; at most {MAX_PROBES} in one batch")
+        destination = ipaddress.IPv6Address(request.address).packed
+        for each in request.evs:
+            self._check_probe(each, destination)
+        number = self._next_batch
+        self._next_batch += 1
+        batch = self._batches[number] = _Batch()
+        for index, (ev, plane) in enumerate(request.evs):
+            token = self.endpoint.probe_ev(destination, ev, plane, now, request.timeout_ns, request.dscp)
+            batch.waiting += 1
+            self.await_probe(token, self._answer(batch, ev, plane, index))
+        return ctl_requests.ProbeBatch(number)
+
+    def _check_probe(self, probe: ctl_requests.EvOnPlane, destination: bytes) -> None:
+        """Raise ValueError for a probe that cannot be sent, before the first one leaves."""
+        ev, plane = probe
+        if not 0 <= plane < self.ports:
+            raise ValueError(f"no plane {plane}; this host has {self.ports}, numbered from 0")
+        resolver = self.endpoint.config.ev.resolver
+        if resolver is not None:
+            try:
+                resolver(ev, destination)
+            except KeyError:
+                where = ipaddress.IPv6Address(destination)
+                raise ValueError(f"EV {ev:08x} has no path to {where}") from None
+
+    @staticmethod
+    def _answer(batch: _Batch, ev: int, plane: int, request: int) -> Callable[[int | None, int | None, int], None]:
+        def take(rtt_ns: int | None, port: int | None, now: int) -> None:
+            batch.waiting -= 1
+            batch.results.append(ProbedEv(ev, plane, rtt_ns, port, request))
+
+        return take
+
+    def results(self, request: ctl_requests.GetProbedEvs, now: int) -> ctl_requests.ProbedEvs:
+        """Return the answers so far; `rtt_ns` null: none in time. A complete batch is forgotten when asked for."""
+        if request.batch not in self._batches:
+            raise ValueError(f"no batch {request.batch}")
+        found = self._batches[request.batch]
+        if not found.waiting:
+            del self._batches[request.batch]
+        return ctl_requests.ProbedEvs(found.waiting, found.results)
 
 
 class NodeController:

@@ -2,17 +2,90 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from mrc_host.drivers.surface import NodeInterface
-from mrc_host.node.alarms import TimedCalls
-from mrc_host.node.loopback import Loopback
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.events import Event
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.transport import TransportEndpoint
+from mrc_host.proto.wire.icrc import wire_length
+
+
+class TimedCalls:
+    """Calls in the order of their times, and of being set where these are equal. `due`: the time of the first."""
+
+    def __init__(self) -> None:
+        self.due: int | None = None
+        self._waiting: list[tuple[int, int, Callable[[int], None]]] = []
+        self._numbers = itertools.count()
+
+    def set(self, at_ns: int, call: Callable[[int], None]) -> None:
+        """Schedule `call(now)` for `at_ns` or soon after."""
+        heapq.heappush(self._waiting, (at_ns, next(self._numbers), call))
+        self.due = self._waiting[0][0]
+
+    def ring(self, now: int) -> None:
+        """Make the calls that are due. One that raises is not made again; the others follow with the next `ring`."""
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, call = heapq.heappop(self._waiting)
+            self.due = self._waiting[0][0] if self._waiting else None
+            call(now)
+
+
+#: From when a packet is sent until it arrives. No link carries it, so that its length does not matter.
+LOOP_NS: Final = 1_000
+_DESTINATION_AT: Final = 24  # without SRv6, which no packet to the own address has
+
+
+class Loopback:
+    """The way back of one device.
+
+    Attributes:
+        due: when the next packet arrives (ns), None while there is none.
+        packets: how many have been sent to the own address, by port.
+        arrived: how many of them have arrived, by port.
+    """
+
+    __slots__ = ("_address", "_waiting", "arrived", "due", "packets")
+
+    def __init__(self, address: bytes) -> None:
+        self._address = address
+        self._waiting: deque[tuple[int, int, bytes]] = deque()
+        self.due: int | None = None
+        self.packets: Counter[int] = Counter()
+        self.arrived: Counter[int] = Counter()
+
+    def keep(self, port: int, packets: list[bytes], now: int) -> list[bytes]:
+        """Take the packets to the own address out of those that are sent on a port; return the others."""
+        others: list[bytes] = []
+        own = self._address
+        for packet in packets:
+            if packet[_DESTINATION_AT : _DESTINATION_AT + 16] == own:
+                self._waiting.append((now + LOOP_NS, port, packet))
+                self.packets[port] += 1
+            else:
+                others.append(packet)
+        if self._waiting:
+            self.due = self._waiting[0][0]
+        return others
+
+    def take(self, now: int) -> list[tuple[int, bytes, int]]:
+        """Return what has arrived: port, packet, and how many bytes of the payload are missing before the ICRC."""
+        arrived: list[tuple[int, bytes, int]] = []
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now:
+            _, port, packet = waiting.popleft()
+            self.arrived[port] += 1
+            arrived.append((port, packet, wire_length(packet) - len(packet)))
+        self.due = waiting[0][0] if waiting else None
+        return arrived
+
 
 MAGIC_END: Final = BODY_AT + len(MAGIC)
 #: First byte of a MAC control frame behind its Ethernet header (opcode 01xx); an IP packet begins with its version.

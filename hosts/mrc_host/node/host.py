@@ -35,22 +35,19 @@ from mrc_host.answers import (
     RoceHostStatistics,
 )  # fmt: skip
 from mrc_host.node import stacks
-from mrc_host.node.alarms import TimedCalls
 from mrc_host.node.both import BothTransports
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.controller import NodeController
-from mrc_host.node.datapath import Datapath
+from mrc_host.node.datapath import Datapath, TimedCalls
 from mrc_host.node.jobs import Job
 from mrc_host.node.mapper import Mapper
 from mrc_host.node.own_evs import HostEvs
-from mrc_host.node.programs.pairs import MrcPairs, Pairs
+from mrc_host.node.programs.pairs import MrcPairs, Pairs, RocePairs
 from mrc_host.node.programs.program import Answer, Program
 from mrc_host.node.programs.programs import Programs
-from mrc_host.node.programs.roce_pairs import RocePairs
-from mrc_host.node.programs.shared import Resources
-from mrc_host.node.programs.wires import Wires
-from mrc_host.node.quota import RefusedError as RefusedRequestError
+from mrc_host.node.programs.shared import Resources, Wires
 from mrc_host.node.samples import Sampler, condense
+from mrc_host.node.stacks import RefusedError as RefusedRequestError
 from mrc_host.proto.common import CommonEndpoint
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionStatus
 from mrc_host.proto.endpoint import Endpoint

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from mrc_host.answers import JobProgress, JobWaiting, QpWaiting
-from mrc_host.node.alarms import TimedCalls
+from mrc_host.node.datapath import TimedCalls
 from mrc_host.node.stacks import Profiles, Stack
 from mrc_host.proto.events import QpState
 from mrc_host.proto.transport import Pair

@@ -20,8 +20,7 @@ from mrc_host import ctl_requests, requests
 from mrc_host.ctl_requests import EvOnPlane, ProfileDocument, ProfileKind, ProfileState, Settings
 from mrc_host.node.config import build, build_cc
 from mrc_host.node.own_evs import replaced
-from mrc_host.node.quota import RefusedError
-from mrc_host.node.stacks import Profiles
+from mrc_host.node.stacks import Profiles, RefusedError
 from mrc_host.proto.config import EvConfig, EvFormat, EvMode
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import NsccConfig

@@ -13,9 +13,9 @@ from mrc_host.proto.context import EVERYBODY, EndpointContext
 from mrc_host.proto.events import EvState
 from mrc_host.proto.limits import check_range
 from mrc_host.proto.paths.ev import EvInput
+from mrc_host.proto.paths.ev_profile import Universes
 from mrc_host.proto.paths.node_ops import NodeOperations
 from mrc_host.proto.paths.peer import Peer
-from mrc_host.proto.paths.universes import Universes
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.statistics import EvRow
 from mrc_host.proto.wire.fields import NackReason

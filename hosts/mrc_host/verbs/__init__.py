@@ -5,10 +5,14 @@ Importing this loads nothing of the protocol.
 
 from mrc_host.access import Access
 from mrc_host.verbs.completion import CompletionChannel, CompletionQueue, WorkCompletion, status_text
-from mrc_host.verbs.connection import DeviceLostError, VerbsError
+from mrc_host.verbs.connection import DeviceLostError, Rendezvous, VerbsError, exchange
 from mrc_host.verbs.device import (
     AsyncEvent,
     Context,
+    MemoryRegion,
+    ProtectionDomain,
+    RemoteMemory,
+    Sge,
     Version,
     Versions,
     open_device,
@@ -24,11 +28,8 @@ from mrc_host.verbs.layout import (
     WcOpcode,
     WcStatus,
 )
-from mrc_host.verbs.memory import MemoryRegion, ProtectionDomain, RemoteMemory, Sge
-from mrc_host.verbs.queue_pair import QpAttributes, QpCap, QpHint, QueuePair, SendRequest
-from mrc_host.verbs.rendezvous import Rendezvous, exchange
+from mrc_host.verbs.queue_pair import QpAttributes, QpCap, QpHint, QueuePair, SendRequest, SharedReceiveQueue
 from mrc_host.verbs.requests import DeviceAttributes, Ev, PortAttributes, RemoteQp, Wire
-from mrc_host.verbs.shared_receive import SharedReceiveQueue
 
 __all__ = [
     "Access",

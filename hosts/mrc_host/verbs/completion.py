@@ -11,8 +11,7 @@ from mrc_host.ordering import WEAK, fence
 from mrc_host.verbs import layout, requests
 from mrc_host.verbs.connection import VerbsError, map_file
 from mrc_host.verbs.device import Context
-from mrc_host.verbs.layout import TAIL, WcOpcode, WcStatus
-from mrc_host.verbs.ring import Consumer
+from mrc_host.verbs.layout import TAIL, Consumer, WcOpcode, WcStatus
 
 _STATUS = {int(status): status for status in WcStatus}
 _OPCODE = {int(opcode): opcode for opcode in WcOpcode}

@@ -1,14 +1,13 @@
-"""Layout of memory that a program and the agent share: names with their numbers, rings and their entries.
-
-A ring is a head of `HEAD_BYTES` and `capacity` entries (a power of two), all in the machine's byte order. The words of
-the head are 64-bit counters that only grow; entry number n lies at n modulo the capacity. Each word has one writer.
-"""
+"""Layout of the memory that a program shares with its agent, and the rings in it."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum, IntFlag
-from typing import Final
+from typing import Any, Final
+
+from mrc_host.ordering import WEAK, fence
 
 #: Of what follows in this file and of the messages on the socket. Both ends must have the same.
 VERSION: Final = 2
@@ -151,3 +150,99 @@ def ring_bytes(capacity: int, entry_bytes: int) -> int:
 def power_of_two(least: int) -> int:
     """Return the smallest power of two that is not less."""
     return 1 << max(least - 1, 0).bit_length()
+
+
+class RingCorrupt(Exception):
+    """The other end has written an impossible counter."""
+
+
+class NoRing:
+    """A stand-in for a ring that is gone: every use raises the error that `closed` makes, which says why."""
+
+    def __init__(self, closed: Callable[[], Exception]) -> None:
+        self._closed = closed
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._closed()
+
+
+class _RingEnd:
+    """`buffer` holds the whole ring; `words` its counters."""
+
+    def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
+        self.buffer = buffer
+        self.words = buffer[:HEAD_BYTES].cast("Q")
+        self.capacity = capacity
+        self.entry_bytes = entry_bytes
+        self._mask = capacity - 1
+
+    def at(self, number: int) -> int:
+        """Return where entry `number` lies in the buffer."""
+        return HEAD_BYTES + (number & self._mask) * self.entry_bytes
+
+
+class Producer(_RingEnd):
+    """Writes entries at `at(tail)`, counts them, and publishes. `tail` is its own; of the memory it reads HEAD only."""
+
+    def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
+        super().__init__(buffer, capacity, entry_bytes)
+        self.tail = 0
+
+    def room(self) -> int:
+        """Return how many entries fit.
+
+        Raises:
+            RingCorrupt: the consumer claims to have read what was not written, or to have given something back.
+        """
+        used = self.tail - self.words[HEAD]
+        if not 0 <= used <= self.capacity:
+            raise RingCorrupt(f"{used} of {self.capacity} entries in use")
+        if WEAK:  # Acquire: the consumer has read the places that it gave back before they are written to again.
+            fence()
+        return self.capacity - used
+
+    def publish(self) -> None:
+        """Make the entries before `tail` visible."""
+        if WEAK:  # Release: the entries are seen before the counter that stands for them.
+            fence()
+        self.words[TAIL] = self.tail
+
+    def note(self, count: int) -> None:
+        """Set the second counter of the producer: of notifications, or of what was lost."""
+        if WEAK:  # Release: what is notified of is seen before the notification.
+            fence()
+        self.words[NOTED] = count
+
+
+class Consumer(_RingEnd):
+    """Reads entries at `at(head)` and gives their places back. `head` is its own; of the memory it reads TAIL only."""
+
+    def __init__(self, buffer: memoryview, capacity: int, entry_bytes: int) -> None:
+        super().__init__(buffer, capacity, entry_bytes)
+        self.head = 0
+
+    def pending(self) -> int:
+        """Return how many entries wait.
+
+        Raises:
+            RingCorrupt: more than there are places, or fewer than none.
+        """
+        count = self.words[TAIL] - self.head
+        if not 0 <= count <= self.capacity:
+            raise RingCorrupt(f"{count} entries in {self.capacity} places")
+        if WEAK:  # Acquire: no entry is read before the counter that says that it is there.
+            fence()
+        return count
+
+    def noted(self) -> int:
+        """Return the second counter of the producer."""
+        count = self.words[NOTED]
+        if WEAK:  # Acquire: what was published before the notification is seen behind it.
+            fence()
+        return count
+
+    def release(self) -> None:
+        """Give the places before `head` back."""
+        if WEAK:  # Release: the entries are read before the producer sees that it may overwrite them.
+            fence()
+        self.words[HEAD] = self.head

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from mrc_host.answers import Measured, TrainingTimes
-from mrc_host.graph.columns import Op
-from mrc_host.graph.errors import GraphError
+from mrc_host.graph.graph import GraphError, Op
 from mrc_host.graph.schedule import Schedule
 from mrc_host.graph.source import Source, hosts_of, load, schedule, source_of
 from mrc_host.workloads.base import PATTERNS, Channel, Parameters, Workload, WorkloadError, pattern_at

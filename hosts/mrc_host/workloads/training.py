@@ -12,16 +12,187 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mrc_host.answers import Measured, TrainingTimes
 from mrc_host.graph.generate import order
-from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, split
-from mrc_host.workloads.exchange import AllToAll, AllToAllParameters
+from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError, immediate, split
 from mrc_host.workloads.measure import Distribution
-from mrc_host.workloads.part import WorkloadPart, part_of, signed, tag_of, tagged
 from mrc_host.workloads.ring import FLOAT_BYTES, RingAllReduce, RingParameters
+
+
+@dataclass(frozen=True)
+class AllToAllParameters(Parameters):
+    """Parameters of `AllToAll`."""
+
+    block_bytes: int = 1 << 16
+
+
+class AllToAll(Workload[AllToAllParameters]):
+    """Parameters: `block_bytes`, from each rank to each other; `iterations`.
+
+    A rank that is one iteration ahead writes to slots of the other parity; it cannot be two ahead, because for that it
+    needs the blocks of all.
+    """
+
+    name = "all_to_all"
+    title = "All-to-all: every rank has a block for every other; each block verified where it lands"
+    parameters = AllToAllParameters
+
+    def __init__(self, rank: int, size: int, params: AllToAllParameters, channel: Channel, memory: memoryview) -> None:
+        super().__init__(rank, size, params, channel, memory)
+        self.block_bytes = params.block_bytes
+        self.ready: set[tuple[int, int]] = set()
+
+    @classmethod
+    def memory_bytes(cls, size: int, params: AllToAllParameters) -> int:
+        block = params.block_bytes
+        if size < 2:
+            raise WorkloadError(f"workload {cls.name} needs at least 2 ranks, not {size}")
+        if block <= 0:
+            raise WorkloadError(f"workload {cls.name}: block_bytes must be positive, not {block}")
+        return 3 * size * block
+
+    @classmethod
+    def peers(cls, rank: int, size: int, params: AllToAllParameters) -> set[int]:
+        return set(range(size)) - {rank}
+
+    def _seed(self, source: int, destination: int) -> int:
+        return (self.progress.iterations * self.size + source) * self.size + destination + 1
+
+    def _slot(self, source: int) -> int:
+        return (self.size * (1 + (self.progress.iterations & 1)) + source) * self.block_bytes
+
+    def begin(self, now: int) -> None:
+        # Starting behind oneself spreads the load: no two ranks write to the same one first.
+        for distance in range(1, self.size):
+            peer = (self.rank + distance) % self.size
+            own = peer * self.block_bytes
+            self.write_pattern(own, self.block_bytes, self._seed(self.rank, peer))
+            self.put(
+                peer,
+                own,
+                self._slot(self.rank),
+                self.block_bytes,
+                tag=peer,
+                imm=immediate(self.progress.iterations, self.rank),
+            )
+        self.advance(now)
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        self.ready.add((peer, imm))
+        if self.running:
+            self.advance(now)
+
+    def _wanted(self) -> set[tuple[int, int]]:
+        """Return (peer, immediate) of every put that must arrive before the iteration can end."""
+        iteration = self.progress.iterations
+        return {(peer, immediate(iteration, peer)) for peer in range(self.size) if peer != self.rank}
+
+    def awaits(self) -> set[int]:
+        return {peer for peer, _ in self._wanted() - self.ready} if self.running else set()
+
+    def advance(self, now: int) -> None:
+        wanted = self._wanted()
+        if self.outstanding or not wanted <= self.ready:
+            return
+        self.ready -= wanted
+        for peer, _imm in wanted:
+            self.check_pattern(self._slot(peer), self.block_bytes, self._seed(peer, self.rank))
+        self.end_iteration(now)
+
+
+#: Of an immediate's 32 bits: which part, its iteration modulo 2^10, and 16 bits that are the part's own.
+PART_SHIFT, ITERATION_SHIFT = 26, 16
+MAX_PARTS = 1 << (32 - PART_SHIFT)
+ITERATIONS = 1 << (PART_SHIFT - ITERATION_SHIFT)
+_OWN_BITS = (1 << ITERATION_SHIFT) - 1
+
+
+class WorkloadPart(Channel):
+    """One part: a workload of class `kind` among `ranks` of the whole, in `memory` from `base` on (at every rank).
+
+    Args:
+        put: `Workload.put` of the whole.
+        number: tells the parts of a whole apart, below `MAX_PARTS`.
+        ended: called when an iteration of the part has ended.
+
+    Raises:
+        WorkloadError: a number that no immediate can carry.
+    """
+
+    def __init__(
+        self,
+        put: Callable[..., None],
+        number: int,
+        kind: type[Workload[Any]],
+        params: Parameters,
+        ranks: Sequence[int],
+        rank: int,
+        memory: memoryview,
+        base: int,
+        ended: Callable[[int], None],
+    ) -> None:
+        if not 0 <= number < MAX_PARTS:
+            raise WorkloadError(f"a workload has {MAX_PARTS} parts at most, numbered from 0; there is no part {number}")
+        self.number = number
+        self.ranks = list(ranks)
+        self._put = put
+        self._base = base
+        length = kind.memory_bytes(len(ranks), params)
+        self.workload = kind(self.ranks.index(rank), len(ranks), params, self, memory[base : base + length])
+        self.workload.after = ended
+
+    def put(self, peer: int, offset: int, remote_offset: int, length: int, *, tag: int, imm: int | None = None) -> None:
+        """See `Channel`."""
+        if imm is not None:
+            imm = signed(self.number, imm >> ITERATION_SHIFT, imm & _OWN_BITS)
+        first, there = self._base + offset, self._base + remote_offset
+        self._put(self.ranks[peer], first, there, length, tag=tagged(self.number, tag), imm=imm)
+
+    def wake(self, at_ns: int) -> None:
+        """See `Channel`; a part has no time of its own."""
+        raise NotImplementedError("a part of a workload asks the whole for alarms")
+
+    def arrived(self, peer: int, imm: int, now: int) -> None:
+        """Handle an immediate of this part; `peer` is its number in the whole workload.
+
+        An immediate carries the low bits of its iteration, which is the one nearest to this rank's own.
+        """
+        own = self.workload.progress.iterations
+        ahead = ((imm >> ITERATION_SHIFT) - own + ITERATIONS // 2) % ITERATIONS - ITERATIONS // 2
+        self.workload.arrived(self.ranks.index(peer), immediate(own + ahead, imm & _OWN_BITS), now)
+
+    def put_done(self, peer: int, tag: int, now: int) -> None:
+        """See `Workload.put_done`."""
+        self.workload.put_done(self.ranks.index(peer), tag >> 6, now)
+
+    def awaits(self) -> set[int]:
+        """See `Workload.awaits`."""
+        return {self.ranks[each] for each in self.workload.awaits()}
+
+
+def signed(number: int, iteration: int, own: int) -> int:
+    """Return the immediate of a part."""
+    return number << PART_SHIFT | iteration % ITERATIONS << ITERATION_SHIFT | own
+
+
+def part_of(imm: int) -> int:
+    """Return the part that an immediate belongs to."""
+    return imm >> PART_SHIFT
+
+
+def tagged(number: int, tag: int) -> int:
+    """Return the tag of a part's put."""
+    return tag << 6 | number
+
+
+def tag_of(tag: int) -> int:
+    """Return the part that a put belongs to, by its tag."""
+    return tag & MAX_PARTS - 1
+
 
 MAX_BUCKETS, MAX_MICRO_BATCHES = 48, 1024
 #: A rank remembers the ends of this many steps, the latest.

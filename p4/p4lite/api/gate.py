@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, cast
 
-from p4lite.api.control import Backend, Control
+from p4lite.api.values import Backend, Control
 from p4lite.switch.errors import InvalidArgument
 from p4lite.switch.multicast import Replication
 

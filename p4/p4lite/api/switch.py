@@ -7,13 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from p4lite.api.arrays import Counter, MeterArray, NamedObjects, Register
-from p4lite.api.backends import CompiledBackend, InterpreterBackend
-from p4lite.api.control import Backend, Control
 from p4lite.api.gate import Gate, guarded_control, guarded_replication
-from p4lite.api.program import Program
-from p4lite.api.tables import Table
-from p4lite.api.values import Missing, is_int
+from p4lite.api.program import CompiledBackend, InterpreterBackend, Program
+from p4lite.api.tables import Counter, MeterArray, NamedObjects, Register, Table
+from p4lite.api.values import Backend, Control, Missing, is_int
 from p4lite.interpreter.core import DROP_PORT
 from p4lite.interpreter.events import Observer
 from p4lite.interpreter.primitives import PythonExtern

@@ -1,4 +1,4 @@
-"""Options that several verbs share: the program, its entries, and the packets."""
+"""Options that several verbs share, types of their numbers, and lines of commands from a terminal or a script."""
 
 from __future__ import annotations
 
@@ -8,15 +8,43 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from p4lite import api
 from p4lite.api.program import Program
 from p4lite.api.switch import Switch
-from p4lite.cli.numbers import MOST_QUEUES, whole
 from p4lite.errors import P4liteError
 from p4lite.interpreter.events import Observer
-from p4lite.tools.entries import load_entries
-from p4lite.tools.pcap import Captured, CaptureError, read_capture
+from p4lite.tools.entries import Captured, CaptureError, load_entries, read_capture
+
+#: A longer text is no number that an option takes.
+LONGEST_NUMBER = 40
+MOST_QUEUES = 256
+MOST_PACKETS = 10**9
+MAX_SEED = 2**63 - 1
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return the type of an option that takes whole numbers in these bounds."""
+
+    def parse(text: str) -> int:
+        if (
+            len(text) > LONGEST_NUMBER
+            or not re.fullmatch(r"[+-]?\d+", text, re.ASCII)
+            or not least <= int(text) <= most
+        ):
+            raise argparse.ArgumentTypeError(f"'{text[:LONGEST_NUMBER]}': give a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def percent(text: str) -> float:
+    """Parse an option that takes a percentage."""
+    if len(text) > LONGEST_NUMBER or not re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII) or float(text) > 100:
+        raise argparse.ArgumentTypeError(f"'{text[:LONGEST_NUMBER]}': give a number from 0 to 100")
+    return float(text)
+
 
 #: The ports of an interpreted switch, without the drop port.
 PORTS = range(511)
@@ -109,3 +137,36 @@ def run_verb(
     except P4liteError as error:
         print(f"p4lite {verb}: {error}", file=sys.stderr)
         return 2
+
+
+def typed(prompt: str) -> str | None:
+    """Return the next line that is typed; None at the end."""
+    try:
+        return input(prompt)
+    except EOFError:
+        print()
+        return None
+
+
+def scripted(lines: TextIO, prompt: str) -> str | None:
+    """Return the next line of a script, and print it behind the prompt; None at the end."""
+    line = lines.readline()
+    if line.strip():
+        print(f"{prompt}{line.rstrip()}")
+    return line or None
+
+
+def complete_words(words: Callable[[str, str], list[str]]) -> None:
+    """Complete words by the Tab key, where Python has readline; `words` gets the line and the word, its last."""
+    try:
+        import readline
+    except ImportError:
+        return
+
+    def complete(text: str, state: int) -> str | None:
+        found = words(readline.get_line_buffer()[: readline.get_endidx()], text)
+        return found[state] if state < len(found) else None
+
+    readline.set_completer_delims(" ")
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from p4lite import progress
+from p4lite import terminal
 from p4lite.compiler.diagnostics import CompileError, Diagnostic
 from p4lite.files import write_whole
 
@@ -62,7 +62,7 @@ def _show(diagnostics: Iterable[Diagnostic], warnings: bool) -> int:
 
 def _compile(args: argparse.Namespace) -> tuple[int, set[str]]:
     """Compile once; return the exit code and the files that were read."""
-    with progress.shown("p4lite compile"):
+    with terminal.shown("p4lite compile"):
         return _compile_shown(args)
 
 
@@ -94,7 +94,7 @@ def _compile_shown(args: argparse.Namespace) -> tuple[int, set[str]]:
     if args.werror and warnings:
         print(f"{args.program}: error: {warnings} warnings, and --Werror is given", file=sys.stderr)
         return EXIT_FAILED, sources
-    progress.step(f"{args.program}: writing")
+    terminal.step(f"{args.program}: writing")
     try:
         if args.output:
             _write(args.output, backend.to_text(compiled.bmv2))

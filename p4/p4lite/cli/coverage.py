@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 
 from p4lite.cli import common
-from p4lite.cli.numbers import percent
+from p4lite.cli.common import percent
 from p4lite.files import ReadError, read_text, write_whole
 from p4lite.switch.stf.parse import StfError, parse_stf
-from p4lite.tools.coverage import Coverage, CoverageError
-from p4lite.tools.coverage_page import page
+from p4lite.tools.coverage import Coverage, CoverageError, page
 from p4lite.tools.stf_feed import Feed
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from p4lite.cli import common
-from p4lite.cli.console import complete_words, scripted, typed
+from p4lite.cli.common import complete_words, scripted, typed
 from p4lite.files import ReadError, read_text
 from p4lite.tools.commands import CommandError
 from p4lite.tools.debugger import PROMPT, Debugger

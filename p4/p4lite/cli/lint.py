@@ -6,7 +6,7 @@ import argparse
 
 from p4lite.cli import common
 from p4lite.compiler import frontend
-from p4lite.compiler.lint import lint
+from p4lite.compiler.advice import lint
 
 
 def run(argv: list[str]) -> int:

@@ -6,10 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from p4lite import progress
-from p4lite.api.backends import InterpreterBackend
-from p4lite.api.program import Program
-from p4lite.cli.numbers import MOST_QUEUES, whole
+from p4lite import terminal
+from p4lite.api.program import InterpreterBackend, Program
+from p4lite.cli.common import MOST_QUEUES, whole
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.errors import BuildError, ProgramError
@@ -42,7 +41,7 @@ def run(argv: list[str]) -> int:
         return _refuse(str(error))
     defines = dict(item.partition("=")[::2] for item in arguments.define)
     try:
-        with progress.shown("p4lite stf"):
+        with terminal.shown("p4lite stf"):
             return _test(arguments, statements, defines)
     except ProgramError as error:
         return _refuse(f"the program is not supported: {error}")

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4lite import progress
+from p4lite import terminal
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.assembly import capture_all, capture_interfaces
@@ -105,7 +105,7 @@ def run(argv: list[str], manner: Manner = Manner()) -> int:
     except ValueError as error:
         return _fail(2, str(error), prog)
     try:
-        with progress.shown(prog):
+        with terminal.shown(prog):
             server = _start(arguments, ports, tls, manner)
         with manner.beside(server, server.fabric.switch(arguments.device_id)):
             return serve_until_signal(server, prog)

@@ -36,7 +36,7 @@ WANTED = {"scapy": "p4lite[tutorials]", "psutil": "p4lite[tutorials]"}
 LIBRARY = {
     "p4/__init__.py": "from pkgutil import extend_path\n\n__path__ = extend_path(__path__, __name__)\n",
     "p4/tmp/__init__.py": "",
-    "p4/tmp/p4config_pb2.py": 'from p4lite.cli.p4lang.p4config import P4DeviceConfig\n\n__all__ = ["P4DeviceConfig"]\n',
+    "p4/tmp/p4config_pb2.py": 'from p4lite.cli.p4lang.p4c import P4DeviceConfig\n\n__all__ = ["P4DeviceConfig"]\n',
 }
 
 

@@ -89,10 +89,10 @@ def compile_text(
 
 
 def _compile(program: TypedProgram) -> Compiled:
-    from p4lite import progress
+    from p4lite import terminal
     from p4lite.compiler import backend, frontend
 
-    progress.step(f"{program.source_name}: generating BMv2 JSON")
+    terminal.step(f"{program.source_name}: generating BMv2 JSON")
     with frontend.guarded(program.reporter, program.source_name):
         bmv2 = backend.generate(program, program.reporter)
     program.reporter.check()

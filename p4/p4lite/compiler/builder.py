@@ -8,9 +8,7 @@ import lark
 
 from p4lite.compiler import ast
 from p4lite.compiler.diagnostics import Reporter
-from p4lite.compiler.integers import parse_number
-from p4lite.compiler.lexer import Token
-from p4lite.compiler.literals import annotation_of, unquote
+from p4lite.compiler.lexer import Token, annotation_of, parse_number, unquote
 from p4lite.compiler.position import Pos
 
 Children = list[Any]

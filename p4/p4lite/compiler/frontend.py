@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from p4lite import progress
+from p4lite import terminal
 from p4lite.compiler import ast
 from p4lite.compiler.check import TypedProgram, check_program
 from p4lite.compiler.diagnostics import Reporter, Unsupported
@@ -48,9 +48,9 @@ def parse_text(
     name = os.fspath(path)
     if isinstance(defines, Mapping):
         defines = [f"{macro}={value}" for macro, value in defines.items()]
-    progress.step(f"{name}: preprocessing")
+    terminal.step(f"{name}: preprocessing")
     expanded, smap = preprocess(name, text, [os.fspath(d) for d in include_dirs], defines, reporter)
-    progress.step(f"{name}: parsing {len(expanded) // 1000} kB after preprocessing")
+    terminal.step(f"{name}: parsing {len(expanded) // 1000} kB after preprocessing")
     return parse(expanded, smap, reporter), reporter
 
 
@@ -66,6 +66,6 @@ def load_text(
     else.
     """
     program, reporter = parse_text(text, path, include_dirs, defines)
-    progress.step(f"{os.fspath(path)}: checking")
+    terminal.step(f"{os.fspath(path)}: checking")
     with guarded(reporter, os.fspath(path)):
         return check_program(program, os.fspath(path), reporter)

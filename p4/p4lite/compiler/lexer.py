@@ -16,11 +16,44 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from p4lite.compiler import ast
 from p4lite.compiler.addresses import address_at
 from p4lite.compiler.diagnostics import Reporter
-from p4lite.compiler.integers import parse_number
 from p4lite.compiler.position import Pos
 from p4lite.compiler.preprocessor import HIDDEN_CLASS, QUOTE, SourceMap, unhide
+
+_NUMBER = re.compile(r"(?:([0-9]+)([ws]))?(?:0[xX]([0-9a-fA-F_]+)|0[oO]([0-7_]+)|0[bB]([01_]+)|(?:0[dD])?([0-9_]+))")
+_BASES = ((3, 16), (4, 8), (5, 2), (6, 10))
+MAX_WIDTH = 1 << 16
+"""The widest `bit<W>` the compiler takes; a wider literal is a slip of the pen."""
+
+
+def parse_number(text: str) -> tuple[int, int | None, bool] | None:
+    """Return (value, width or None, signed) of an integer literal; None if `text` is not one."""
+    m = _NUMBER.fullmatch(text)
+    if m is None:
+        return None
+    for group, base in _BASES:
+        digits = m.group(group)
+        if digits is not None:
+            digits = digits.replace("_", "")
+            if not digits or len(digits) > MAX_WIDTH:
+                return None
+            value = _decimal(digits) if base == 10 else int(digits, base)
+            if m.group(1) and len(m.group(1)) > 6:
+                return None
+            return value, int(m.group(1)) if m.group(1) else None, m.group(2) == "s"
+    return None
+
+
+def _decimal(digits: str) -> int:
+    # int() refuses more than 4300 digits at once.
+    value = 0
+    for i in range(0, len(digits), 4000):
+        part = digits[i : i + 4000]
+        value = value * 10 ** len(part) + int(part)
+    return value
+
 
 MAX_NESTING = 200
 """Brackets inside brackets; far more than any program has, far less than would exhaust the later passes."""
@@ -594,3 +627,26 @@ _HANDLERS = {
     "_DOT": _Classifier.dot,
     "BINOP": _Classifier.greater_assign,
 }
+
+
+def unquote(text: str) -> str:
+    """Return the value of a string literal: without quotes, `\\"` and `\\\\` resolved."""
+    return text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if "\\" in text else text[1:-1]
+
+
+def annotation_of(token: Token) -> ast.Annotation:
+    """Return the annotation of an ANNO token."""
+    if token.body is None:
+        return ast.Annotation(token.pos, token.value)
+    texts = [t.value for t in token.body]
+    args: list[str | int] = []
+    for t in token.body:
+        if t.type == "STRING":
+            args.append(unquote(t.value))
+        elif t.type == "INT":
+            number = parse_number(t.value)
+            args.append(number[0] if number else 0)
+        elif t.type != "_COMMA":
+            args = []
+            break
+    return ast.Annotation(token.pos, token.value, " ".join(texts), tokens=texts, args=args)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from p4lite.interpreter.calculations import Calculation
 from p4lite.interpreter.events import (
     ConditionTested,
     Counted,
@@ -15,7 +14,7 @@ from p4lite.interpreter.events import (
     TableApplied,
     place_of,
 )
-from p4lite.interpreter.expressions import Truth
+from p4lite.interpreter.expressions import Calculation, Truth
 from p4lite.interpreter.packet import Packet
 from p4lite.interpreter.primitives import PrimitiveCompiler, Step
 from p4lite.interpreter.tables import Row

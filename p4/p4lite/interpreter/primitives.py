@@ -8,7 +8,6 @@ from inspect import signature
 from operator import index
 from typing import Any
 
-from p4lite.interpreter.calculations import CalculationCompiler
 from p4lite.interpreter.events import (
     Counted,
     ExternCalled,
@@ -29,6 +28,7 @@ from p4lite.interpreter.expressions import (
     UNION_STACK,
     Arguments,
     AssignmentTarget,
+    CalculationCompiler,
     ExpressionCompiler,
     Number,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4lite.interpreter.expressions import Arguments
-from p4lite.interpreter.hashes import find_hash
+from p4lite.interpreter.expressions import Arguments, find_hash
 from p4lite.interpreter.packet import Packet
 from p4lite.interpreter.primitives import PrimitiveCompiler, Run
 from p4lite.switch.bmv2.reader import JsonNode

@@ -1,7 +1,7 @@
 """State that outlives a packet: counters, meters, registers and value sets, with the control operations of
 ProgramInstance.
 
-The names, arguments and errors of the operations are those of `switch.runtime.instance.ProgramInstance`, so that a
+The names, arguments and errors of the operations are those of `switch.runtime.loader.ProgramInstance`, so that a
 controller can be put in front of either.
 """
 
@@ -11,11 +11,47 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4lite.interpreter.events import Event, Faulted, Observer, Place
-from p4lite.interpreter.meters import MeterCell
 from p4lite.switch.errors import AlreadyExists, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, Facts, ValueSetFacts
+from p4lite.switch.runtime.abi import check64
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter, find_array
-from p4lite.switch.runtime.handle import check64
+
+GREEN, YELLOW, RED = 0, 1, 2
+#: A unit of traffic costs this many tokens, so that rates per second and nanoseconds need no rounding.
+SCALE = 10**9
+
+
+class MeterCell:
+    """A meter cell; without a configuration every packet is green."""
+
+    def __init__(self) -> None:
+        self.config: MeterConfig | None = None
+        self._committed = self._peak = self._last_ns = 0
+
+    def configure(self, config: MeterConfig | None, now_ns: int) -> None:
+        """Set rates and bursts, and fill the buckets."""
+        self.config, self._last_ns = config, now_ns
+        if config is not None:
+            self._committed, self._peak = config.cburst * SCALE, config.pburst * SCALE
+
+    def execute(self, amount: int, now_ns: int) -> int:
+        """Return the colour of `amount` bytes, or of one packet, at a time."""
+        config = self.config
+        if config is None:
+            return GREEN
+        elapsed = max(now_ns - self._last_ns, 0)
+        self._last_ns = max(now_ns, self._last_ns)
+        self._committed = min(self._committed + config.cir * elapsed, config.cburst * SCALE)
+        self._peak = min(self._peak + config.pir * elapsed, config.pburst * SCALE)
+        cost = amount * SCALE
+        if self._peak < cost:
+            return RED
+        self._peak -= cost
+        if self._committed < cost:
+            return YELLOW
+        self._committed -= cost
+        return GREEN
+
 
 _LIMIT64 = 1 << 64
 

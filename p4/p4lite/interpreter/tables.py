@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from p4lite.interpreter.meters import MeterCell
-from p4lite.interpreter.state import CounterCell, InterpreterState
+from p4lite.interpreter.state import CounterCell, InterpreterState, MeterCell
 from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.errors import (
     AlreadyExists,
@@ -30,11 +29,10 @@ from p4lite.switch.program.entry import (
 )
 from p4lite.switch.program.facts import ActionFacts, Facts, Profile, TableFacts
 from p4lite.switch.program.load import entry_action
+from p4lite.switch.runtime.abi import check64
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter
-from p4lite.switch.runtime.handle import check64
-from p4lite.switch.runtime.keys import key_to_words
 from p4lite.switch.runtime.profiles import MAX_GROUP, Group, ProfileMember
-from p4lite.switch.runtime.tables import Entry, check_timeout
+from p4lite.switch.runtime.tables import Entry, check_timeout, key_to_words
 
 
 @dataclass(slots=True)

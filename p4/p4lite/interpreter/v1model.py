@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from p4lite.interpreter.calculations import Calculation
 from p4lite.interpreter.core import LOOP_LIMIT, Deparser, InterpreterCore, Output
 from p4lite.interpreter.events import ChecksumTested, Cloned, Place, Recirculated, Resubmitted, place_of
-from p4lite.interpreter.expressions import Truth
+from p4lite.interpreter.expressions import Calculation, Truth
 from p4lite.interpreter.packet import Packet, fresh_packet
 from p4lite.interpreter.parser import Parser
 from p4lite.switch.bmv2.model import FieldRef

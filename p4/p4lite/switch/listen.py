@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p4lite.errors import P4liteError
-from p4lite.folders import FolderError, make_private
+from p4lite.files import FolderError, make_private
 from p4lite.scratch import scratch
 
 if TYPE_CHECKING:

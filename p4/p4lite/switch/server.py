@@ -36,7 +36,7 @@ from p4lite.switch.errors import BuildError, DocumentError, GrantError, ProgramE
 from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.listen import ServerError, Tls
-from p4lite.switch.p4rt import patience
+from p4lite.switch.p4rt import service
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import Pipeline
 from p4lite.switch.p4rt.service import P4RuntimeService
@@ -182,8 +182,8 @@ class FabricServer:
             self.address = self._folder.enter_context(listen.private_address())
         target = TargetService(self.service, self.grants)
         self.service.chores.append(target.measure_files)
-        calls = max(patience.MIN_CALLS_PER_CONNECTION, patience.CALLS_PER_DEVICE * len(self.service.devices()))
-        self._pool = ThreadPoolExecutor(patience.THREADS, thread_name_prefix="p4rt")
+        calls = max(service.MIN_CALLS_PER_CONNECTION, service.CALLS_PER_DEVICE * len(self.service.devices()))
+        self._pool = ThreadPoolExecutor(service.THREADS, thread_name_prefix="p4rt")
         server = grpc.server(
             self._pool,
             handlers=[self.service.handler(), target.handler()],

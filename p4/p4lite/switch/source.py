@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4runtime_pb2
 
-from p4lite import progress
+from p4lite import terminal
 from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.bmv2.model import load_model
 from p4lite.switch.bmv2.reader import read_document
@@ -31,7 +31,7 @@ class Loaded:
 
     def program(self) -> LoadedProgram:
         """Return the validated program; ProgramError names the file."""
-        progress.step(f"{self.path}: generating C")
+        terminal.step(f"{self.path}: generating C")
         try:
             return load_program(self.bmv2, name=self.path.stem)
         except ProgramError as error:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from p4lite.api.control import Control
 from p4lite.api.tables import action_call
-from p4lite.api.values import find, match, number
+from p4lite.api.values import Control, find, match, number
 from p4lite.errors import P4liteError
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.values import CloneSession, FabricError, Replica

@@ -8,12 +8,112 @@ from dataclasses import dataclass, field
 
 from p4lite.api.program import Program
 from p4lite.api.switch import Switch
+from p4lite.api.values import Control
 from p4lite.interpreter import events as ev
 from p4lite.interpreter.machine import Interpreter
+from p4lite.interpreter.packet import fresh_packet
+from p4lite.switch.errors import AlreadyExists, ResourceExhausted
+from p4lite.switch.fuzz.campaign import random_args, random_key
 from p4lite.switch.fuzz.frames import FrameMaker
-from p4lite.tools.aim import Aim
-from p4lite.tools.random_entries import fill, same_table
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Range, Ternary
+from p4lite.switch.program.facts import TableFacts
+from p4lite.switch.runtime.tables import words_to_key
 from p4lite.tools.trace import Recorder
+
+
+class Aim:
+    """Aims packets at the entries of an interpreted switch."""
+
+    def __init__(self, interpreter: Interpreter, rng: random.Random) -> None:
+        self._interpreter = interpreter
+        self._rng = rng
+
+    def at_an_entry(self, data: bytes) -> bytes:
+        """Return a packet that matches an entry as far as the entry's keys are fields that its parser extracts."""
+        tables = [
+            t for t in self._interpreter.program.tables.values() if self._interpreter.table_size(t.name) and t.key
+        ]
+        if not tables:
+            return data
+        table = self._rng.choice(tables)
+        entry = self._rng.choice(list(self._interpreter.table_entries(table.name)))
+        places, bits = self._places(data), int.from_bytes(data, "big")
+        for key, match in zip(table.key, entry.key, strict=True):
+            place = places.get((key.target.header.name, key.target.field.name))
+            if place is None:
+                continue
+            shift, full = 8 * len(data) - place - key.width, (1 << key.width) - 1
+            value, mask = _wanted(match, full)
+            bits = bits & ~((mask & full) << shift) | (value & mask & full) << shift
+        return bits.to_bytes(len(data), "big")
+
+    def _places(self, data: bytes) -> dict[tuple[str, str], int]:
+        """Return at which bit each field begins that is extracted."""
+        places: dict[tuple[str, str], int] = {}
+
+        def observe(event: ev.Event) -> None:
+            if isinstance(event, ev.Extracted):
+                at = 8 * event.offset
+                for value in event.values:
+                    places[(event.header, value.name)] = at
+                    at += value.width
+
+        before, self._interpreter.observers = self._interpreter.observers, [observe]
+        try:
+            self._interpreter.parser.run(fresh_packet(self._interpreter.program.model, 0, data))
+        finally:
+            self._interpreter.observers = before
+        return places
+
+
+def _wanted(match: MatchValue, full: int) -> tuple[int, int]:
+    """Return a value that matches, and which of its bits matter."""
+    if isinstance(match, Exact):
+        return match.value, full
+    if isinstance(match, Range):
+        return match.low, full
+    if isinstance(match, Ternary):
+        return match.value, match.mask
+    if isinstance(match, Lpm):
+        return match.value, full ^ (full >> match.prefix_len)
+    return match.value or 0, full if match.value is not None else 0
+
+
+def same_table(table: TableFacts, other: TableFacts | None) -> bool:
+    """Return whether entries of a table fit another: keys alike, actions alike."""
+    if other is None:
+        return False
+    keys = [(k.match, k.width) for k in table.key] == [(k.match, k.width) for k in other.key]
+    actions = {n: a.widths for n, a in table.actions.items()} == {n: a.widths for n, a in other.actions.items()}
+    return keys and actions and (table.action_profile is None) == (other.action_profile is None)
+
+
+def takes_entries(table: TableFacts) -> bool:
+    """Return whether random entries can be made for a table."""
+    return bool(table.key) and bool(table.actions) and not table.const_entries and table.action_profile is None
+
+
+def fill(controls: Sequence[Control], rng: random.Random, entries: int, *, least: int = 0) -> int:
+    """Add `least` to `entries` to every table that all switches have; return how many were added."""
+    first, added = controls[0], 0
+    for table in first.program.tables.values():
+        if not takes_entries(table) or not all(same_table(table, c.program.tables.get(table.name)) for c in controls):
+            continue
+        actions = list(table.actions.values())
+        for _ in range(rng.randint(least, entries)):
+            words = random_key(table, rng)
+            key = words_to_key(table, words.value, words.mask, words.high)
+            action = rng.choice(actions)
+            call = ActionCall(action.name, tuple(random_args(action, rng)))
+            priority = words.order if table.needs_priority else 0
+            try:
+                for control in controls:
+                    control.table_add(table.name, key, call, priority=priority)
+            except (AlreadyExists, ResourceExhausted):
+                continue
+            added += 1
+    return added
+
 
 ENTRIES = 6
 PORTS = 8

@@ -16,9 +16,8 @@ from p4lite.errors import P4liteError
 from p4lite.interpreter.events import Observer
 from p4lite.switch.p4rt.device import Forwarding
 from p4lite.switch.p4rt.errors import P4RtError
-from p4lite.switch.p4rt.pipeline import PipelineCache
-from p4lite.switch.p4rt.state import INSERT, MODIFY, DeviceTarget
-from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.p4rt.pipeline import INSERT, MODIFY, DeviceTarget, PipelineCache
+from p4lite.switch.runtime.loader import ProgramInstance
 from p4lite.switch.targetapi.client import TargetClient
 from p4lite.switch.targetapi.values import SwitchInfo
 

@@ -9,8 +9,15 @@ from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.program.entry import EntryAction, MemberRef
 from p4lite.switch.program.facts import TableFacts
-from p4lite.switch.stf.engine import PACKET_GAP_NS, WAIT_NS
-from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
+from p4lite.switch.stf.engine import (
+    PACKET_GAP_NS,
+    PRIORITY_PIVOT,
+    WAIT_NS,
+    NameProblem,
+    action_call,
+    resolve,
+    table_key,
+)
 from p4lite.switch.stf.parse import Add, Args, Command, Remove, SetDefault, Statement, StfError, StfPacket, Wait
 from p4lite.tools.commands import CommandError, Commands
 

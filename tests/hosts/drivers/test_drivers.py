@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mrc_host import native
 from mrc_host.answers import LagSummary
-from mrc_host.drivers.lag import LagHistogram
+from mrc_host.drivers.raw import LagHistogram
 from mrc_host.drivers.surface import PortPacer
 from mrc_host.node.mapper import BODY_AT, HISTORY, MAGIC, PROBE_BYTES, Mapper, ProbeTarget
 from support.drivers.history import digest, outcome

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from mrc_host.graph import chakra
 from mrc_host.graph.chakra import ChakraNode, NodeType
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Receive, Send
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, GraphError, Receive, Send
 from mrc_host.graph.schedule import lower
 from mrc_host.graph.source import Source, load, schedule
 

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.generate import Parallelism, bubble, generate
-from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Send
-from mrc_host.graph.models import MODELS
-from mrc_host.graph.place import PLACEMENTS, place
+from mrc_host.graph.generate import MODELS, Parallelism, bubble, generate
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, GraphError, Send
 from mrc_host.graph.schedule import lower
-from mrc_host.graph.source import Source, load
+from mrc_host.graph.source import PLACEMENTS, Source, load, place
 
 #: Billions, as the sources state them.
 PUBLISHED = {

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.graph import goal
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.graph import Compute, Graph, GraphProgram, Node, Receive, Send, one
+from mrc_host.graph.graph import Compute, Graph, GraphError, GraphProgram, Node, Receive, Send, one
 from mrc_host.graph.schedule import Op, lower
 
 PAIR = """

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.graph.errors import GraphError
-from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, GraphProgram
+from mrc_host.graph.graph import Collective, CollectiveKind, Compute, Graph, GraphError, GraphProgram
 from mrc_host.graph.schedule import Op, Schedule, lower, message_count
 
 KINDS = list(CollectiveKind)

@@ -18,9 +18,9 @@ import pytest
 
 from mrc_host import ordering
 from mrc_host.ordering import fence, is_weak
-from mrc_host.verbs import completion, layout, ring
+from mrc_host.verbs import completion, layout
 from mrc_host.verbs.completion import CompletionQueue
-from mrc_host.verbs.ring import Consumer, Producer
+from mrc_host.verbs.layout import Consumer, Producer
 
 CAPACITY = 8
 NAMES = {layout.TAIL: "TAIL", layout.NOTED: "NOTED", layout.HEAD: "HEAD"}
@@ -48,7 +48,7 @@ class Recorder:
 @pytest.fixture(params=[True, False], ids=["weak", "strong"])
 def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     made = Recorder()
-    for module in (ring, completion):
+    for module in (layout, completion):
         monkeypatch.setattr(module, "WEAK", request.param)
         monkeypatch.setattr(module, "fence", made.fence)
     yield made
@@ -107,11 +107,11 @@ def test_machines_that_need_fences(machine: str, weak: bool) -> None:
 
 PRODUCE = """
 import mmap, sys
-from mrc_host.verbs import layout, ring
-ring.WEAK = ring.WEAK or sys.argv[3] == "fences"
+from mrc_host.verbs import layout
+layout.WEAK = layout.WEAK or sys.argv[3] == "fences"
 number, count = int(sys.argv[1]), int(sys.argv[2])
 memory = mmap.mmap(number, 0)
-end = ring.Producer(memoryview(memory), 8, 64)
+end = layout.Producer(memoryview(memory), 8, 64)
 made = 0
 while made < count:
     if end.room():
@@ -125,7 +125,7 @@ while made < count:
 
 @pytest.mark.parametrize("fences", ["fences", "as the machine needs"])
 def test_two_processes_pass_whole_entries(fences: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(ring, "WEAK", ordering.WEAK or fences == "fences")
+    monkeypatch.setattr(layout, "WEAK", ordering.WEAK or fences == "fences")
     count, entry_bytes = 20_000, 64
     nbytes = layout.ring_bytes(CAPACITY, entry_bytes)
     with (tmp_path / "ring").open("w+b") as file:

@@ -8,8 +8,8 @@ import pytest
 
 import p4lite
 from p4lite.compiler import compile_text, frontend
+from p4lite.compiler.advice import lint
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.compiler.lint import lint
 from p4lite.interpreter import events as ev
 from p4lite.tools.trace import Lines, Recorder
 from support.p4.source import marked, program

@@ -12,7 +12,7 @@ import pytest
 import p4lite
 import p4lite.cli
 from p4lite.interpreter import events as ev
-from p4lite.tools.pcap import CaptureError, read_capture
+from p4lite.tools.entries import CaptureError, read_capture
 from p4lite.tools.trace import Lines, Recorder
 from support.p4.tools import FORWARD, ipv4, router, saved
 

@@ -13,8 +13,7 @@ from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion import base
 from mrc_host.proto.congestion.base import CcConfig, algorithms, register
 from mrc_host.proto.congestion.control import CongestionControl
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.limits import ConfigError
 from mrc_topo.schema import CcSpec

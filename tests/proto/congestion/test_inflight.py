@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import mrc_host.proto
 from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig, WireConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
 from mrc_host.proto.congestion.inflight import RCVD_UNIT, InflightAccount
+from mrc_host.proto.congestion.nscc import FixedConfig
 from support.proto.net import Impairment, NetConfig
 from support.proto.workload import Bench
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import Case, Nscc, NsccConfig
+from mrc_host.proto.congestion.nscc import Case, FixedConfig, Nscc, NsccConfig
 from mrc_host.proto.limits import ConfigError
 from support.proto.nscc_reference import Parameters, Reference
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mrc_host.proto.config import EvConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.events import EvState, ProbeResult, QpState
 from mrc_host.proto.paths.ev import EvInput
-from mrc_host.proto.paths.nonces import COUNT, Nonces
+from mrc_host.proto.paths.probing import COUNT, Nonces
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.fields import Opcode
 from support.proto.net import Host, Net, NetConfig, opcode_of

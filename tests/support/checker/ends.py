@@ -15,8 +15,7 @@ from mrc_host.proto.completion import CompletionKind, CompletionQueue, Completio
 from mrc_host.proto.config import EndpointConfig, EvConfig, EvMode, PortsConfig, ReliabilityConfig, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.dcqcn import DcqcnConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState
 from mrc_host.proto.memory import MemoryRegion

@@ -51,7 +51,7 @@ _REQUESTOR: Final = "reliability/requestor.py"
 _ROCE_QP: Final = "roce/qp.py"
 _ROCE_ENDPOINT: Final = "roce/endpoint.py"
 _SLOW: Final = Change(
-    "reliability/loss.py",
+    "reliability/recovery.py",
     "        if board.slow:  # packets in the exponential phase are in no order, and no less lost\n",
     "        if False:\n",
 )

@@ -16,7 +16,7 @@ from mrc_topo.base.plain import encode
 from mrc_topo.labfile import parse_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
-from mrclab.results.series import Series
+from mrclab.results.recording import Series
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
 

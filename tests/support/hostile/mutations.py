@@ -43,7 +43,7 @@ from mrclab.runs import again, artifact, compare, precheck
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import known_experiments, load_experiment
-from mrclab.studies.sweeps import plan, store
+from mrclab.studies.sweeps import plan, work
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
 from p4lite.errors import P4liteError
 from p4lite.switch.source import read_p4info
@@ -184,8 +184,8 @@ def experiment_checked(path: pathlib.Path) -> None:
 
 def plan_read(path: pathlib.Path) -> object:
     """Read the plan in a sweep's folder."""
-    path.rename(path.parent / store.PLAN)
-    return store.load_plan(path.parent)
+    path.rename(path.parent / work.PLAN)
+    return work.load_plan(path.parent)
 
 
 def damaged_result(whole: pathlib.Path) -> Callable[[pathlib.Path, random.Random], None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mrc_topo.base.plain import decode
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.ledger import LedgerChange
-from mrclab.lab.processes.exits import ProcessExit
+from mrclab.lab.processes.process import ProcessExit
 
 if TYPE_CHECKING:
     from mrc_torch.training.ranks import RankMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Any, get_args
 
-from p4lite.api.control import Backend
+from p4lite.api.values import Backend
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.program.entry import ActionCall, EntryAction, GroupRef, MemberRef
 from p4lite.switch.runtime.arrays import MeterConfig

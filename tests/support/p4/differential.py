@@ -27,8 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from p4lite.api.backends import CompiledBackend, InterpreterBackend
-from p4lite.api.program import Program
+from p4lite.api.program import CompiledBackend, InterpreterBackend, Program
 from p4lite.compiler import backend, frontend, p4info
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import CompileError

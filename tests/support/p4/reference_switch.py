@@ -161,7 +161,7 @@ class ReferenceSwitch:
 
 
 class ReferenceControl:
-    """The operations of `p4lite.api.control.Control` that the tests use, as calls over Thrift.
+    """The operations of `p4lite.api.values.Control` that the tests use, as calls over Thrift.
 
     The switch numbers members and groups itself, so callers that give numbers add members in ascending order: then a
     group has its members in the order that their numbers have.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p4lite.compiler import ast, frontend
-from p4lite.compiler.check.checker import Checker
+from p4lite.compiler.check.program import Checker
 from p4lite.compiler.diagnostics import CompileError, Diagnostic, Reporter
 from p4lite.recursion import deep_recursion
 

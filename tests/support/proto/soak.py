@@ -22,8 +22,7 @@ from typing import Any
 
 from mrc_host.proto.config import EvConfig, EvFormat, ReliabilityConfig, Srv6Path, WireConfig
 from mrc_host.proto.congestion.base import CcConfig
-from mrc_host.proto.congestion.fixed import FixedConfig
-from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.events import ErrorReason, QpState, QpStateChanged
 from mrc_host.proto.statistics import QpStatistics
 from mrc_host.proto.wire.codec import Codec

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mrc_host.proto.congestion.fixed import FixedConfig
+from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.events import EvState
 from mrc_host.proto.paths.ev import STATES
 from mrc_host.proto.reliability.scoreboard import Scoreboard

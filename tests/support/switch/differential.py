@@ -8,7 +8,7 @@ from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.runtime.loader import LoadedProgram
 from p4lite.switch.runtime.runner import Runner
-from p4lite.tools.random_entries import fill
+from p4lite.tools.diff import fill
 
 
 def compare(program: LoadedProgram, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from p4lite.switch.runtime.instance import ProgramInstance
-from p4lite.switch.runtime.loader import load_program
+from p4lite.switch.runtime.loader import ProgramInstance, load_program
 from p4lite.switch.runtime.runner import Result, Runner
 from support.switch.bmv2_json import Doc
 

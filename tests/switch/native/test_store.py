@@ -15,11 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from p4lite import progress
-from p4lite.folders import FolderError, check_private, make_private
+from p4lite import terminal
+from p4lite.files import FolderError, check_private, make_private
 from p4lite.switch.errors import BuildError
-from p4lite.switch.native.build import _compiler_identity, build, cache_dir
-from p4lite.switch.native.store import ABANDONED_S, Store
+from p4lite.switch.native.build import ABANDONED_S, Store, _compiler_identity, build, cache_dir
 from support.amount import first
 
 SOURCE = {"a.c": 'int answer(void);\n__attribute__((visibility("default"))) int answer(void) { return 42; }\n'}
@@ -254,7 +253,7 @@ def test_a_build_that_is_ended_leaves_neither_compilers_nor_their_files(
         if begun.exists() and begun.read_text():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress, "look", end)
+    monkeypatch.setattr(terminal, "look", end)
     with pytest.raises(KeyboardInterrupt):
         build("answer", generated=SOURCE)
     os.set_blocking(reader, True)

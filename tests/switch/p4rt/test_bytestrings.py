@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.p4rt.bytestrings import decode, decode_signed, encode, encode_signed
 from p4lite.switch.p4rt.errors import MAX_STATUS_BYTES, P4RtError, batch_status
+from p4lite.switch.p4rt.info import decode, decode_signed, encode, encode_signed
 
 # P4Runtime specification, "Examples of Valid Bytestring Encoding": type, value, string, canonical?
 VALID = [

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.p4rt import arbitration, patience
-from p4lite.switch.p4rt.patience import Waiting
+from p4lite.switch.p4rt import arbitration, service
+from p4lite.switch.p4rt.service import Waiting
 from p4lite.switch.targetapi.client import TargetClient
 from p4lite.switch.targetapi.codec import SERVICE
 from support.switch.p4rt import INSERT, Bench, Controller, control_config
@@ -92,17 +92,17 @@ def test_a_thousand_streams_that_never_arbitrate(bench: Bench) -> None:
     before = threading.active_count()
     with Crowd(bench.address, 8) as crowd:
         crowd.open("/p4.v1.P4Runtime/StreamChannel", 1100)
-        refused = 1100 - patience.SILENT_STREAMS
+        refused = 1100 - service.SILENT_STREAMS
         eventually(lambda: sum(call.done() for call in crowd.calls) >= refused, "all have come")
         for _ in range(3):
             served(bench)
-        service = bench.server.service
+        serving = bench.server.service
         sample_now(bench)
-        eventually(lambda: len(service.silent) == 0, "silent streams end")
-        eventually(lambda: len(service._streams) == 0, "streams are gone")
+        eventually(lambda: len(serving.silent) == 0, "silent streams end")
+        eventually(lambda: len(serving._streams) == 0, "streams are gone")
         assert {call.code() for call in crowd.calls} == {grpc.StatusCode.DEADLINE_EXCEEDED}
         assert "arbitrate first" in crowd.calls[0].details()
-    eventually(lambda: threading.active_count() < before + patience.THREADS + patience.READ_THREADS, "threads return")
+    eventually(lambda: threading.active_count() < before + service.THREADS + service.READ_THREADS, "threads return")
 
 
 @pytest.mark.parametrize("method", ["p4.v1.P4Runtime/Write", "p4.v1.P4Runtime/Read", f"{SERVICE}/Info"])
@@ -140,7 +140,7 @@ def test_calls_at_once_on_one_connection(bench: Bench) -> None:
     with Crowd(bench.address, 1) as crowd:
         crowd.open("/p4.v1.P4Runtime/StreamChannel", 1000)
         served(bench)
-        assert len(bench.server.service._streams) <= patience.MIN_CALLS_PER_CONNECTION + 1
+        assert len(bench.server.service._streams) <= service.MIN_CALLS_PER_CONNECTION + 1
 
 
 def test_streams_that_arbitrate_are_bounded_too(bench: Bench) -> None:
@@ -203,13 +203,13 @@ def test_memory_of_clients_that_vanish_comes_back() -> None:
         first = used()
         vanish(switch.address, 500)
         eventually(lambda: used() - first < 3 << 20, "memory comes back", 20)
-        assert process.num_threads() < patience.THREADS + patience.READ_THREADS + 40
+        assert process.num_threads() < service.THREADS + service.READ_THREADS + 40
         assert process.num_fds() < 60
         assert switch.stop() == 0
 
 
 #: More than a connection may have at once: were each kept open, the last ones would not be answered.
-REFUSALS = patience.MIN_CALLS_PER_CONNECTION + 50
+REFUSALS = service.MIN_CALLS_PER_CONNECTION + 50
 
 
 def _refused_write(client: Controller) -> None:

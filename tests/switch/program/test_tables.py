@@ -460,7 +460,7 @@ def test_groups_choose_by_hash() -> None:
 
 
 def test_meters() -> None:
-    from p4lite.switch.runtime.instance import MeterConfig
+    from p4lite.switch.runtime.loader import MeterConfig
 
     doc = Doc()
     doc.header("h", [("i", 8), ("color", 8)])
@@ -495,7 +495,7 @@ def test_meters() -> None:
 
 
 def test_direct_meter() -> None:
-    from p4lite.switch.runtime.instance import MeterConfig
+    from p4lite.switch.runtime.loader import MeterConfig
 
     doc = table_doc([("exact", "a")], direct_meters="dm")
     doc.extra["meter_arrays"] = [

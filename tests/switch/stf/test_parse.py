@@ -10,9 +10,7 @@ from p4lite.switch.bmv2.model import FieldRef
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.program.layout import KeyField
-from p4lite.switch.stf.diff import hex_diff, mismatches
-from p4lite.switch.stf.engine import _Run
-from p4lite.switch.stf.names import NameProblem, key_position, match_value, resolve
+from p4lite.switch.stf.engine import NameProblem, _Run, hex_diff, key_position, match_value, mismatches, resolve
 from p4lite.switch.stf.parse import (
     COMMANDS,
     Add,

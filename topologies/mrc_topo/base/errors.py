@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import os
+import platform
+import signal
+import sys
 from enum import IntEnum, StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 #: What needs no lab on the real clock, for the remedies of errors: `mrclab up` has no option that simulates one.
 SIMULATE = "simulate it: `mrclab run` or `mrclab web` with `--clock virtual`"
@@ -73,3 +78,27 @@ class UsageError(MrclabError):
 
     exit_code = ExitCode.USAGE
     code = ErrorCode.INVALID
+
+
+PR_SET_PDEATHSIG: Final = 1
+_TEXT: Final = (
+    "labs need Linux, on the real clock for network namespaces and in simulated time for the switch's C code, and "
+    "this is {system}; run mrclab in a Linux machine (docs/howto/virtual-machine.md) or a container "
+    "(docs/howto/container.md)"
+)
+
+
+def not_linux() -> str:
+    """Return why no lab runs on this machine, and where one does; empty on Linux."""
+    return "" if sys.platform == "linux" else _TEXT.format(system=platform.system())
+
+
+def end_with_parent() -> None:
+    """Have this process killed when the thread that started it ends. Children do not inherit this; it is lost when the
+    user changes. On other systems nothing is done.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"ending with the parent: {os.strerror(ctypes.get_errno())}")

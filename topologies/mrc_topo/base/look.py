@@ -1,4 +1,4 @@
-"""The look that all pages of mrclab share: style sheets and scripts of this folder, in pages that open offline."""
+"""Look of all pages of mrclab: style sheets and scripts that they share, and templates that escape all values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import json
 import pathlib
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    import jinja2
+
 
 FOLDER = pathlib.Path(__file__).parent
 #: The colours and layout that all pages share.
@@ -50,3 +56,29 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     top = "".join(f"<th>{each}</th>" for each in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<div class="scroll"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def _escaped(value: object) -> Markup:
+    """Return a value as HTML, escaped as `html.escape` does, so that pages without a template look the same."""
+    return value if isinstance(value, Markup) else Markup(html.escape(str(value)))
+
+
+@cache
+def environment(folder: pathlib.Path) -> jinja2.Environment:
+    """Return the templates of a folder."""
+    # It takes a tenth of a second, and most commands make no page.
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        finalize=_escaped,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def fill(folder: pathlib.Path, template: str, **values: object) -> str:
+    """Fill a template of a folder with values and return the page."""
+    return environment(folder).get_template(template).render(values)

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from mrc_topo.cost import CostError, Costs, CostSummary, bill, compared, load_costs
-from mrc_topo.plan import Design, PlanError
+from mrc_topo.plan import CostError, Costs, CostSummary, Design, PlanError, bill, compared, load_costs
 from mrc_topo.plan import plan as make_plan
 from mrclab.cli.topo.common import Json, fail
 from mrclab.results.terminal import Terminal

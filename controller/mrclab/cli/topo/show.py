@@ -11,9 +11,9 @@ import typer
 from rich.table import Table
 
 from mrc_topo import addressing, rules
-from mrc_topo.marking import EcnSpec, described
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths
+from mrc_topo.schema import EcnSpec, described
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_size, format_time
 from mrclab.cli.topo.common import Json, fail, load

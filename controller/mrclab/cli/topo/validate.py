@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mrc_topo import rules, walk
+from mrc_topo import rules
 from mrc_topo.labfile import LabError, load_lab
 from mrclab.cli.common import lab_file
 from mrclab.lab import describe
@@ -25,8 +25,8 @@ def verb(
             topology = load_lab(lab_file(lab, "virtual"))
             # All pairs of a large lab are too many; the tables of a T0 are the same for all of its hosts.
             first = {host.t0: host.index for host in reversed(topology.hosts)}
-            paths = walk.check_routes(topology, sorted(first.values()) if len(topology.hosts) > ALL_PAIRS else None)
-        except (LabError, walk.WalkError) as error:
+            paths = rules.check_routes(topology, sorted(first.values()) if len(topology.hosts) > ALL_PAIRS else None)
+        except (LabError, rules.WalkError) as error:
             # An invalid lab file is the user's mistake; routes that lead nowhere are a failed check of a valid one.
             code = max(code, 2 if isinstance(error, LabError) else 1)
             for line in str(error).splitlines():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from mrc_topo.topology import Link, Switch, Topology
-from mrclab.lab.faults.effects import DOWN, UP, Effects
+from mrclab.lab.faults.action import DOWN, UP, Effects
 from p4lite.switch.fabric.values import LinkSettings, SwitchState
 from p4lite.switch.targetapi.values import FabricInfo, LinkChanges, LinkEnd
 

@@ -13,8 +13,7 @@ from typing import ClassVar, cast
 
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Host, Link, Switch, Topology
-from mrclab.lab.faults.action import Action, FailureError, Setting
-from mrclab.lab.faults.effects import DOWN, UP, Effects, Way
+from mrclab.lab.faults.action import DOWN, UP, Action, Effects, FailureError, Setting, Way
 from p4lite.switch.fabric.values import SwitchState
 from p4lite.switch.targetapi.values import LinkChanges
 

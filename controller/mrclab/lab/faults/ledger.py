@@ -22,8 +22,7 @@ from mrc_topo.base.errors import MrclabError
 from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Link, Switch, Topology
 from mrclab.lab.faults import fabric, kinds
-from mrclab.lab.faults.action import Action, FailureError
-from mrclab.lab.faults.effects import Effects, together
+from mrclab.lab.faults.action import Action, Effects, FailureError, together
 from mrclab.lab.faults.fabric import FaultTarget, Found, LinkState
 from p4lite.switch.fabric.values import SwitchState
 

@@ -10,19 +10,66 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import ipaddress
 import pathlib
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mrc_topo import addressing
-from mrc_topo.base.errors import SIMULATE, MrclabError
-from mrc_topo.base.linux import not_linux
+from mrc_topo.base.errors import SIMULATE, MrclabError, not_linux
 from mrc_topo.topology import Host, Topology
-from mrclab.lab.hosts import management
+
+BRIDGE: Final = "mgmt"
+#: The interface of every host.
+INTERFACE: Final = "mgmt0"
+NETWORK: Final = ipaddress.IPv4Network("172.31.0.0/16")
+#: The number of ports that Linux gives a bridge.
+MAX_HOSTS: Final = 1023
+NAMES: Final = pathlib.Path("/etc/hosts")
+
+
+def address(index: int) -> str:
+    """Return the address of a host, by its index in the lab."""
+    return str(NETWORK.network_address + 1 + index)
+
+
+def bridge_port(index: int) -> str:
+    """Return the bridge's end of a host's link."""
+    return f"{BRIDGE}-{index}"
+
+
+def link_lines(hosts: Sequence[tuple[Host, int]]) -> list[str]:
+    """Return the lines for `ip -batch` that make the bridge and the links, in the lab's network namespace.
+
+    Args:
+        hosts: the hosts on this machine, each with the PID of a process in its namespace.
+    """
+    # The bridge learns no groups: it would ask for them, and there are none.
+    lines = [f"link add {BRIDGE} type bridge mcast_snooping 0", f"link set dev {BRIDGE} addrgenmode none up"]
+    for host, pid in hosts:
+        port = bridge_port(host.index)
+        lines.append(f"link add {port} master {BRIDGE} type veth peer name {INTERFACE} netns {pid}")
+        lines.append(f"link set dev {port} addrgenmode none up")
+    return lines
+
+
+def host_lines(host: Host) -> list[str]:
+    """Return the lines for `ip -batch` that set up a host's interface, in its network namespace."""
+    return [
+        f"address add {address(host.index)}/{NETWORK.prefixlen} dev {INTERFACE}",
+        f"link set dev {INTERFACE} addrgenmode none up",
+    ]
+
+
+def names(hosts: Sequence[Host], machine: str) -> str:
+    """Return the text of the lab's /etc/hosts: the hosts' names before what the machine's file has."""
+    lines = [f"{address(host.index)} {host.name}\n" for host in hosts]
+    return "".join(lines) + machine
+
 
 ROUTER = "fe80::1"
 #: The priority of rules after the tables of local addresses and of routes (32766).
@@ -178,11 +225,11 @@ class HostNet:
 
     def _join_management(self) -> None:
         """Join the hosts by a management network, where the kernel has bridges with enough ports."""
-        if len(self.hosts) > management.MAX_HOSTS:
-            print(f"no management network: a bridge joins at most {management.MAX_HOSTS} hosts", file=sys.stderr)
+        if len(self.hosts) > MAX_HOSTS:
+            print(f"no management network: a bridge joins at most {MAX_HOSTS} hosts", file=sys.stderr)
             return
         try:
-            self.batch([], management.link_lines([(host, self.pid(host.name)) for host in self.hosts]))
+            self.batch([], link_lines([(host, self.pid(host.name)) for host in self.hosts]))
             self.managed = True
         except HostNetError as error:
             print(f"no management network: {error}", file=sys.stderr)
@@ -231,7 +278,7 @@ class HostNet:
         self.write_settings(self.command(host.name), settings)
         lines = ["link set dev lo up"]
         if self.managed:
-            lines += management.host_lines(host)
+            lines += host_lines(host)
         for port in host.ports:
             lines.append(f"link set dev {port.interface} mtu {mtu} up")
             lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")

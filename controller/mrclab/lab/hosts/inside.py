@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 from libmrc.build import SONAME
 from mrc_host.verbs.connection import ENVIRONMENT, verbs_socket
 from mrclab.lab.processes import namespaces
-from mrclab.lab.processes.exits import SHELL
-from mrclab.lab.processes.process import Process
+from mrclab.lab.processes.process import SHELL, Process
 from mrclab.lab.records.record import LAB_FOLDER, LIBRARY, LabFolder, LabState
 from mrclab.lab.records.rundir import PART_VARIABLE, RunError
 

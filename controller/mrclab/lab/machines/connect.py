@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-from mrc_topo.machine import MachineSpec
+from mrc_topo.schema import MachineSpec
 from mrclab.lab.records.rundir import RunError
 
 VARIABLE = "MRCLAB_CONNECT"

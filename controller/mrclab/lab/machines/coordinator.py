@@ -33,7 +33,7 @@ from mrclab.lab.machines.clock import Clock, ClockOffset
 from mrclab.lab.machines.remote import VERBS
 from mrclab.lab.machines.sources import sources, version
 from mrclab.lab.machines.stream import Message, StreamBroken, StreamEnd
-from mrclab.lab.processes.exits import MACHINE, ProcessExit, Role, cause
+from mrclab.lab.processes.process import MACHINE, ProcessExit, Role, cause
 from mrclab.lab.records.record import LabRecord, read_untrusted
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import ClockFidelity

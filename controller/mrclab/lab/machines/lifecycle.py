@@ -14,7 +14,7 @@ from mrc_topo.topology import Topology
 from mrclab.lab import describe, lifecycle
 from mrclab.lab.lifecycle import quiet
 from mrclab.lab.machines import connect as reach
-from mrclab.lab.records import shells
+from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LabState, last_line
 from mrclab.lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrclab.lab.requested import LabRequest
@@ -56,7 +56,7 @@ def up(wanted: LabRequest, progress: Progress = quiet) -> tuple[str, Topology]:
         gid=os.getegid(),
         since=time.time(),
         machines={name: [host.name for host in placement.hosts(name)] for name in placement.machines},
-        shell=shells.here(),
+        shell=rundir.here(),
     )
     with claimed(state, roles(placement), progress) as run:
         run.lab_file.write_text(wanted.text, encoding="utf-8")

@@ -13,7 +13,7 @@ from mrclab.lab.lab_slice import relayed
 from mrclab.lab.machines.coordinator import recorded_machines
 from mrclab.lab.machines.remote import VERBS
 from mrclab.lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
-from mrclab.lab.processes.exits import Role, RoleKind, StoppedProcess
+from mrclab.lab.processes.process import Role, RoleKind, StoppedProcess
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrclab.lab.session.real import AgentProcess, RealSession

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
-from mrclab.lab.processes import exits, namespaces
+from mrclab.lab.processes import namespaces, process
 from mrclab.lab.processes.namespaces import NamespaceError, Owner
 
 UMASK = 0o077
@@ -112,7 +112,7 @@ def _launch() -> int:
         return 1
     pid = os.fork()
     if pid == 0:
-        _first(order.command, lambda code: exits.record_daemon_exit(pathlib.Path("/run/lab"), code))
+        _first(order.command, lambda code: process.record_daemon_exit(pathlib.Path("/run/lab"), code))
     _say(f"pid {pid}")
     return 0
 

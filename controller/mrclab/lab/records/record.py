@@ -17,8 +17,7 @@ from typing import BinaryIO
 
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
-from mrclab.lab.processes.exits import LAST_WORD, WORDS, ProcessExit
-from mrclab.lab.processes.process import Process
+from mrclab.lab.processes.process import LAST_WORD, WORDS, Process, ProcessExit
 
 ROLE = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}\Z")
 #: The path of a lab's folder inside its namespaces.

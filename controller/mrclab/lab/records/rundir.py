@@ -21,9 +21,10 @@ import pathlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from typing import IO, Final
 
 import psutil
 
@@ -31,10 +32,21 @@ from mrc_topo.base import interruption
 from mrc_topo.base.errors import ExitCode, UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
-from mrclab.lab.processes.exits import FEW, WORDS, ProcessExit, StoppedProcess, several
-from mrclab.lab.processes.process import KILL_AFTER_S, Process, ProgressTimeout, end_process, frozen
+from mrc_topo.shipped import CHECKOUT, shipped
+from mrclab.lab.processes.process import (
+    FEW,
+    KILL_AFTER_S,
+    WORDS,
+    Process,
+    ProcessExit,
+    ProgressTimeout,
+    StoppedProcess,
+    end_process,
+    frozen,
+    several,
+)
 from mrclab.lab.records.record import FORMAT, PROGRAM, LabFolder, LabState, last_line
-from p4lite.folders import FolderError, check_private
+from p4lite.files import FolderError, check_code_file, check_private
 
 #: The folder below the run directories for slices of labs whose coordinator is elsewhere, by machine name.
 PARTS = ".parts"
@@ -523,3 +535,68 @@ def _log_tails(run: RunDir, state: LabState) -> str:
     """Return the ends of the logs of the processes started last, because their logs are removed with the lab."""
     said = [(role, last_line(run.folder.log(role))) for role in state.record.roles]
     return "".join(f"; {role}: {words[:WORDS]}" for role, words in [each for each in said if each[1]][-FEW:])
+
+
+#: The keys of labs, experiments, comparisons and sweeps whose values name code.
+KEYS: Final = ("policies", "program")
+
+
+def names_code(document: object) -> bool:
+    """Return whether a document of a lab, experiment, comparison or sweep names a policy or a P4 program."""
+    if isinstance(document, Mapping):
+        return any(
+            (bool(value) and not set(KEYS).isdisjoint(str(key).split("."))) or names_code(value)
+            for key, value in document.items()
+        )
+    return isinstance(document, list) and any(names_code(each) for each in document)
+
+
+def check(path: Path) -> None:
+    """Check that only this user and root can change a file, unless it comes with the project.
+
+    A file of the project is as trustworthy as the running program, wherever that is installed.
+
+    Raises:
+        FolderError: another user can change it; the text names the cause and the remedy.
+    """
+    real = path.resolve()
+    if any(real.is_relative_to(shipped(kind).resolve()) for kind in CHECKOUT):
+        return
+    try:
+        check_code_file(path)
+    except FileNotFoundError:
+        raise FolderError(f"{path}: no such file") from None
+    except FolderError as error:
+        raise FolderError(f"{error} (it names or holds code that would run as you; docs/security.md)") from None
+
+
+#: The variable with the name of the lab that commands use if they name none; `mrclab up` prints it.
+VARIABLE: Final = "MRCLAB_LAB"
+#: The programs that may stand between a shell and a command that it runs.
+BETWEEN: Final = frozenset(("sudo", "doas", "su", "pkexec", "env", "time", "timeout", "nice", "mrclab"))
+
+
+def _identity(pid: int) -> str:
+    """Return a text that identifies a process, even if its PID is used again."""
+    try:
+        return f"{pid} {psutil.Process(pid).create_time():.2f}"
+    except psutil.Error:
+        return f"{pid} gone"
+
+
+def here() -> list[str]:
+    """Return the identity of this command's shell: its session, and the nearest ancestor that is not a wrapper.
+
+    sudo starts each command in a new session, and the commands of a script share a session, but not a parent.
+    """
+    found = [f"session {_identity(os.getsid(0))}"]
+    with contextlib.suppress(psutil.Error):
+        parent = next((each for each in psutil.Process().parents() if each.name() not in BETWEEN), None)
+        if parent is not None and parent.pid > 1:
+            found.append(f"shell {_identity(parent.pid)}")
+    return found
+
+
+def is_here(shell: list[str]) -> bool:
+    """Return whether the result of `here` for another command means this command's shell."""
+    return not set(shell).isdisjoint(here())

@@ -14,7 +14,7 @@ from mrc_topo.topology import Topology
 from mrclab.lab.faults.fabric import FabricControl
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.hosts.hostclient import HostControl
-from mrclab.lab.processes.exits import ProcessExit, StoppedProcess
+from mrclab.lab.processes.process import ProcessExit, StoppedProcess
 from mrclab.lab.session import counters
 from mrclab.lab.session.fidelity import Fidelity
 from mrclab.lab.switches.program import FabricProgram, ProgramDocument

@@ -27,8 +27,7 @@ from mrclab.lab.faults.ledger import FaultLedger, LedgerState
 from mrclab.lab.hosts import inside
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.hosts.hostnet import switch_interfaces
-from mrclab.lab.processes.exits import ProcessExit, StoppedProcess
-from mrclab.lab.processes.process import Process, wait_dead
+from mrclab.lab.processes.process import Process, ProcessExit, StoppedProcess, wait_dead
 from mrclab.lab.processes.process import frozen as is_frozen
 from mrclab.lab.records.record import LAB_FOLDER, LabFolder
 from mrclab.lab.records.rundir import LabDied, RunDir, RunError

@@ -24,13 +24,12 @@ from mrc_topo.topology import Host, Topology
 from mrclab.lab import describe, payloads, policies
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.hosts.hostclient import HostError, HostGone, Plain
-from mrclab.lab.processes.exits import StoppedProcess
+from mrclab.lab.processes.process import StoppedProcess
 from mrclab.lab.session import counters
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.fidelity import Fidelity
 from mrclab.lab.switches import forwarders
-from mrclab.lab.switches.direct import DirectTables
-from mrclab.lab.switches.program import FabricProgram, fill, primary, program_of
+from mrclab.lab.switches.program import DirectTables, FabricProgram, fill, primary, program_of
 from p4lite.switch import listen
 from p4lite.switch.assembly import assemble
 from p4lite.switch.fabric.fabric import Port

@@ -7,19 +7,150 @@ queue has no rate, and queues hold more packets than the program's limit in byte
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import signal
 import socket
+import struct
 import subprocess
 import time
+from collections.abc import Iterable
 
 from mrc_topo import rules
 from mrc_topo.topology import Switch, Topology
 from mrclab.lab import describe
 from mrclab.lab.processes.process import ProgressTimeout
 from mrclab.lab.records.rundir import RunError
-from mrclab.lab.switches import offload
 from mrclab.lab.switches.backend import FROZEN, RUNNING, STOPPED, ForwardingBackend, ProcessSupervisor
-from mrclab.lab.switches.thrift import SimpleSwitch, ThriftError
+
+SIOCETHTOOL = 0x8946
+#: The ethtool commands that switch segmentation (TCP, UDP, generic) and generic reception, and (flags) large reception.
+SWITCHES = {"tso": 0x1F, "ufo": 0x22, "gso": 0x24, "gro": 0x2C, "lro": 0x26}
+
+
+class _Value(ctypes.Structure):
+    _fields_ = [("command", ctypes.c_uint32), ("data", ctypes.c_uint32)]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char * 16), ("value", ctypes.POINTER(_Value)), ("rest", ctypes.c_char * 16)]
+
+
+def switch_off(interfaces: Iterable[str]) -> None:
+    """Switch off all offloads of `SWITCHES`; skip one that an interface does not support."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for name in interfaces:
+            for command in SWITCHES.values():
+                value = _Value(command, 0)
+                request = _Request(name.encode(), ctypes.pointer(value))
+                try:
+                    fcntl.ioctl(sock, SIOCETHTOOL, request)
+                except OSError:
+                    continue
+
+
+SERVICE = "simple_switch"
+VERSION = 0x80010000
+CALL, REPLY = 1, 2
+STOP, I32, I64, STRING = 0, 8, 10, 11
+NAME_BYTES = 1 << 12
+TIMEOUT_S = 10.0
+
+
+class ThriftError(Exception):
+    """A switch that does not answer, or refuses a call; the text names the call."""
+
+
+class SimpleSwitch:
+    """The Thrift client of one simple_switch. A context manager.
+
+    Args:
+        address: host and port.
+
+    Raises:
+        ThriftError: no server listens.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._number = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        except OSError as error:
+            raise ThriftError(f"no Thrift server at {address[0]}:{address[1]}: {error.strerror}") from error
+        self._answer = self._socket.makefile("rb")
+
+    def __enter__(self) -> SimpleSwitch:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._answer.close()
+        self._socket.close()
+
+    def set_queue_rate(self, port: int, priority: int, packets_per_s: int) -> None:
+        """Limit the packets per second that leave one queue of a port (0: no limit)."""
+        fields = ((I32, port), (I32, priority), (I64, packets_per_s))
+        self._set("set_egress_priority_queue_rate", *fields)
+
+    def set_queue_depth(self, port: int, packets: int) -> None:
+        """Limit the packets that each queue of a port holds."""
+        self._set("set_egress_queue_depth", (I32, port), (I32, packets))
+
+    def _set(self, method: str, *fields: tuple[int, int]) -> None:
+        answer = self.call(method, *fields)
+        if answer != 0:
+            raise ThriftError(f"{method}: the switch answers {answer}")
+
+    def call(self, method: str, *fields: tuple[int, int]) -> int:
+        """Call a method that takes integers, (type, value) by position, and return one.
+
+        Raises:
+            ThriftError: it is refused, or the connection breaks.
+        """
+        self._number += 1
+        name = f"{SERVICE}:{method}".encode()
+        message = struct.pack(">II", VERSION | CALL, len(name)) + name + struct.pack(">I", self._number)
+        for number, (kind, value) in enumerate(fields, 1):
+            message += struct.pack(">BHi" if kind == I32 else ">BHq", kind, number, value)
+        try:
+            self._socket.sendall(message + bytes([STOP]))
+            return self._result(method)
+        except (OSError, struct.error) as error:
+            raise ThriftError(f"{method}: the switch does not answer ({error})") from error
+
+    def _read(self, form: str) -> tuple[int, ...]:
+        size = struct.calcsize(form)
+        return struct.unpack(form, self._answer.read(size))
+
+    def _result(self, method: str) -> int:
+        version, length = self._read(">II")
+        if version & 0xFFFF0000 != VERSION or length > NAME_BYTES:
+            raise ThriftError(f"{method}: no answer of Thrift's binary protocol")
+        self._answer.read(length)
+        (number,) = self._read(">I")
+        if number != self._number:
+            raise ThriftError(f"{method}: the answer to another call")
+        found: int | None = None
+        text = ""
+        while (kind := self._read(">B")[0]) != STOP:
+            (field,) = self._read(">H")
+            if kind == I32:
+                (value,) = self._read(">i")
+                found = value if field == 0 else found
+            elif kind == I64:
+                (value,) = self._read(">q")
+                found = value if field == 0 else found
+            elif kind == STRING:
+                text = self._answer.read(self._read(">I")[0]).decode(errors="replace")
+            else:
+                raise ThriftError(f"{method}: an answer of type {kind}, which no call here has")
+        if version & 0xFF != REPLY or found is None:
+            raise ThriftError(f"{method}: {text or 'refused'}")
+        return found
+
 
 #: The time in which a switch must answer, granted again as long as it works; it is shorter than the lab's, so that the
 #: error names the switch.
@@ -77,7 +208,7 @@ class Bmv2Switches(ForwardingBackend):
         self.notifies = has_notifications(self.binary)
         # Clients reach the Thrift servers through it.
         self.house.net.batch([], ["link set dev lo up"])
-        offload.switch_off(theirs for _, theirs in self.house.net.behind.values())
+        switch_off(theirs for _, theirs in self.house.net.behind.values())
         for switch in self.house.topology.switches:
             self.house.spawn(switch.name, self.command(switch))
         for switch in self.house.topology.switches:

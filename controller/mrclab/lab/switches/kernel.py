@@ -12,7 +12,7 @@ import pathlib
 import time
 
 from mrc_topo import addressing, rules
-from mrc_topo.kernel_routes import NEIGHBOUR, routes
+from mrc_topo.export import NEIGHBOUR, routes
 from mrc_topo.topology import Switch
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches.backend import ForwardingBackend

@@ -26,20 +26,24 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
 from mrc_topo.shipped import shipped
 from mrc_topo.topology import Switch, Topology
-from mrclab.lab.records import trusted
+from mrclab.lab.records import rundir
 from mrclab.lab.switches import forwarders, mapping
 from mrclab.lab.switches import names as p4info_names
-from mrclab.lab.switches.names import P4InfoNames, P4RuntimeError
-from p4lite.folders import FolderError
+from mrclab.lab.switches.names import Match, P4InfoNames, P4RuntimeError, TableEntry
+from p4lite.files import FolderError
 from p4lite.scratch import scratch
 from p4lite.switch.errors import BuildError
-from p4lite.switch.native.build import cache_dir
-from p4lite.switch.native.store import Store
+from p4lite.switch.fabric.switch import FabricSwitch
+from p4lite.switch.native.build import Store, cache_dir
+from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue
+from p4lite.switch.program.facts import KeyFacts
+from p4lite.switch.runtime.loader import load_program
 
 if TYPE_CHECKING:
     import grpc
 
     from mrclab.lab.switches.p4rt import Device
+
 
 FOLDER = shipped("programs")
 SOURCE = FOLDER / "fabric.p4"
@@ -231,7 +235,7 @@ class _CachedProgram:
     """The compiled project program with its names in the private cache of compiled switches.
 
     It is found by a digest of the files beside it, of the compiler, and of the module that makes the names. An
-    incomplete file, or one that others can change, counts as missing (`native.store`).
+    incomplete file, or one that others can change, counts as missing (`native.build`).
     """
 
     PREFIX = "p4-program-"
@@ -292,7 +296,7 @@ def program_of(topology: Topology) -> FabricProgram:
     files = {} if lab.program is None else sources_of(source)
     for name in files:
         try:
-            trusted.check(source.parent / name)
+            rundir.check(source.parent / name)
         except FolderError as error:
             raise OwnProgramError(f"program: {error}") from None
     try:
@@ -338,3 +342,48 @@ def push_rules(topology: Topology, switch: Switch, device: Device) -> int:
     for entry in fitted.defaults:
         device.set_default(entry.table, entry.action, entry.params)
     return device.insert(fitted.entries)
+
+
+class DirectTables:
+    """The project's program, ready for switches of this process."""
+
+    def __init__(self, program: FabricProgram) -> None:
+        """Check the program and load its C, compiled if that is not cached.
+
+        Raises:
+            ProgramError, BuildError: as `p4lite.switch.runtime.loader`.
+        """
+        document = json.loads(program.bmv2)
+        source = document.get("program")
+        self.program = program
+        self._loaded = load_program(document, name=pathlib.Path(source).stem if isinstance(source, str) else None)
+        _ = self._loaded.opened
+
+    def fill(self, topology: Topology, switch: Switch, into: FabricSwitch) -> None:
+        """Load the program with empty tables into a switch, and fill them.
+
+        Raises:
+            P4RuntimeError: as `mapping.fit`.
+            ControlError: an entry that the program does not take.
+        """
+        fitted = mapping.fit(topology, switch, self.program.names)
+        into.load(self._loaded)
+        instance = into.instance
+        for entry in fitted.defaults:
+            instance.table_set_default(entry.table, self._call(entry))
+        for entry in fitted.entries:
+            key = tuple(_value(each, entry.match[each.name]) for each in self._loaded.tables[entry.table].key)
+            instance.table_add(entry.table, key, self._call(entry))
+
+    def _call(self, entry: TableEntry) -> ActionCall:
+        action = self._loaded.tables[entry.table].actions[entry.action]
+        return ActionCall(entry.action, tuple(entry.params[param.name] for param in action.params))
+
+
+def _value(key: KeyFacts, value: Match) -> MatchValue:
+    """Return a match value in the form of the program."""
+    if isinstance(value, int):
+        return Exact(value)
+    if key.match != "lpm":
+        raise P4RuntimeError(f"key {key.name} is {key.match}; tables of this process are filled as exact or lpm")
+    return Lpm(*value)

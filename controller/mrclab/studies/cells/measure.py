@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
+import json
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,23 +19,212 @@ from mrc_host.answers import EvEvent, MrcHostStatistics
 from mrc_host.proto.events import EvState
 from mrc_host.requests import GetStatistics
 from mrc_topo import addressing
+from mrc_topo.base.document import Model
 from mrc_topo.labfile import parse_lab
 from mrc_topo.paths import Paths
+from mrc_topo.schema import Lab
+from mrc_topo.shipped import shipped
 from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.base import Session, closing
 from mrclab.lab.session.virtual import VirtualSession
-from mrclab.results import analysis, evidence, performance
-from mrclab.results.check import Check
+from mrclab.results import analysis, performance, verdict
+from mrclab.results.performance import FlowRow, IterationsRow, LatencyRow, StreamRow
+from mrclab.results.provenance import policy_digests
 from mrclab.results.record import Numbers, RunResult
 from mrclab.results.recording import Recording
-from mrclab.runs import conduct, precheck, sources
+from mrclab.results.verdict import Check
+from mrclab.runs import execute, precheck
 from mrclab.runs.compare import lost_between_switches, seconds_per_iteration
-from mrclab.runs.experiment import Experiment
+from mrclab.runs.experiment import Experiment, Tree
 from mrclab.runs.ideal import payload_share
-from mrclab.studies.cells import measured
-from mrclab.studies.cells.cell import Cell, changed, policy_folder
-from mrclab.studies.cells.measured import ActiveEvs, Goodput, Measured, MeasuredEvChange, Queues, Rate, Segment
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run in simulated time.
+
+    Args:
+        name: unique in its figure.
+        experiment: its schedule states the evidence of what it breaks; the lab that it names does not count.
+        impair: settings of the failure `impair` on all links between switches, from before the run to its end.
+        lost: packets that these links must lose, at least: the evidence of `impair`.
+        cost: seconds of one core that it takes, roughly.
+        may_fail: its workload may fail; that is then what is judged.
+        watch: hosts, whose goodput, and switches' ports, whose load is kept by itself.
+        watch_evs: a host of which the active set of EVs and each change of an EV's state are kept over time.
+        policies: `FILE.py:Class` of the published policies (`policy_folder`), by kind of `Lab.policies`.
+        broken: False runs it without any failure, and judges it as if there were one.
+    """
+
+    name: str
+    lab: Lab
+    experiment: Experiment
+    impair: Mapping[str, float] = field(default_factory=dict)
+    lost: int = 0
+    cost: float = 10.0
+    may_fail: bool = False
+    watch: Sequence[str] = ()
+    watch_evs: str = ""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    broken: bool = True
+
+    def digest(self, software: str) -> str:
+        """Return the digest of all that its result depends on; `software` stands for the programs."""
+        documents = [each.model_dump(mode="json") for each in (self.lab, self.experiment)]
+        parts = [self.name, *documents, dict(self.impair), self.lost, self.broken, list(self.watch), self.watch_evs]
+        # The documents only name policies.
+        parts += [policy_digests(self.lab), {text: _digest_of(text) for text in self.policies.values()}]
+        parts += [dict(self.policies), software]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def seeded(self, seed: int) -> Cell:
+        """Return the same with the seed from which its lab draws all that is random."""
+        return replace(self, lab=changed(self.lab, seed=seed))
+
+    def healthy(self) -> Cell:
+        """Return the same without its failures."""
+        return replace(self, broken=False)
+
+    def with_workload(self, **changes: object) -> Cell:
+        """Return the same with other values of keys of the workload."""
+        return replace(self, experiment=changed(self.experiment, workload=changed(self.experiment.workload, **changes)))
+
+    def with_params(self, **changes: object) -> Cell:
+        """Return the same with other parameters of the workload."""
+        return self.with_workload(params={**self.experiment.workload.params, **changes})
+
+
+def policy_folder() -> pathlib.Path:
+    """Return the folder of the published policies."""
+    return shipped("experiments") / "sweeps" / "policies"
+
+
+def _digest_of(policy: str) -> str:
+    """Return the digest of the file of a policy, `FILE.py:Class`."""
+    return hashlib.sha256((policy_folder() / policy.rpartition(":")[0]).read_bytes()).hexdigest()
+
+
+def changed(made: M, **changes: object) -> M:
+    """Return a document with other values of some keys, checked as the whole.
+
+    Raises:
+        ValidationError: a value is none that its key may have.
+    """
+    return type(made).model_validate({**made.model_dump(mode="json", exclude_unset=True), **changes})
+
+
+def experiment(workload: Tree, schedule: Sequence[object] = (), **more: object) -> Experiment:
+    """Return a cell's experiment from its parts, as an experiment file has them."""
+    given = {"name": "figure", "title": "figure", "workload": workload, "schedule": list(schedule), **more}
+    return Experiment.model_validate(given)
+
+
+class Goodput(NamedTuple):
+    """Goodput of all hosts in a bin that begins at a time, and the share of the capacity that is left then."""
+
+    t_s: float
+    bps: float
+    left: float
+
+
+class Rate(NamedTuple):
+    """Payload placed at a host, or bytes sent by a port, from a time on."""
+
+    t_s: float
+    bps: float
+
+
+class Queues(NamedTuple):
+    """The longest data queue of the fabric at a time, and the pause frames that switches have sent until then."""
+
+    t_s: float
+    longest_bytes: float
+    pauses: float
+
+
+class ActiveEvs(NamedTuple):
+    """How many EVs the queue pairs of a host send on, from a time on."""
+
+    t_s: float
+    active: int
+
+
+class MeasuredEvChange(NamedTuple):
+    """An EV of a host's queue pair changed to a state (a name of `EvState`) at a time."""
+
+    t_s: float
+    ev: int
+    plane: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The effect of a step of the schedule, compared with the time before the first.
+
+    `left` of the capacity, `settled` goodput, `mean` and `lowest` are shares; `glitch_s`: how long goodput was below
+    what is left.
+    """
+
+    at_s: float
+    until_s: float
+    what: str
+    left: float
+    settled: float
+    mean: float
+    lowest: float
+    glitch_s: float
+
+    @property
+    def mends(self) -> bool:
+        """Return whether it begins by restoring something."""
+        return self.what.startswith("restore")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a cell leaves; the same for the same inputs.
+
+    `iteration_s`: of one iteration over all ranks, None if it failed. `lost`: packets that failures took from links
+    between switches. `qps` sent, and of them `qps_hit` took an EV for bad across the first broken element, the last of
+    these `found_s` after it broke. `host_bps`: capacity of a host. `watched`: by host or port of `Cell.watch`.
+    `payload_share`: of all that the links of a host carry that sends as much as it receives (`ideal.payload_share`),
+    None without such streams. `counters`: sums over all hosts of `RunResult.counted`.
+    `evs_bad`: EVs that are ASSUMED_BAD at the end. `active_evs` and `ev_changes`: of the host `Cell.watch_evs`.
+    """
+
+    evidence: list[Check] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    series: list[Goodput] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    streams: list[StreamRow] = field(default_factory=list)
+    latency: list[LatencyRow] = field(default_factory=list)
+    iterations: list[IterationsRow] = field(default_factory=list)
+    iteration_s: float | None = None
+    retransmissions: int = 0
+    lost: int = 0
+    qp_errors: int = 0
+    qps: int = 0
+    qps_hit: int = 0
+    found_s: float = 0.0
+    queues: list[Queues] = field(default_factory=list)
+    host_bps: float = 0.0
+    watched: dict[str, list[Rate]] = field(default_factory=dict)
+    payload_share: float | None = None
+    flows: list[FlowRow] = field(default_factory=list)
+    counters: Mapping[str, int] = field(default_factory=dict)
+    evs_bad: int = 0
+    active_evs: list[ActiveEvs] = field(default_factory=list)
+    ev_changes: list[MeasuredEvChange] = field(default_factory=list)
+
+    @property
+    def possible_bps(self) -> float:
+        """What headers and SACKs leave of a host's capacity for payload."""
+        return (self.payload_share or 0.0) * self.host_bps
+
 
 BIN_S = 0.05
 #: Goodput is missing when it is below this share of what the capacity that is left allows.
@@ -46,7 +239,7 @@ Change = tuple[float, float, str]
 
 def software() -> str:
     """Return what stands for all programs that a cell's result depends on."""
-    return sources.software(pathlib.Path(__file__), pathlib.Path(measured.__file__))
+    return execute.software(pathlib.Path(__file__), pathlib.Path(__file__))
 
 
 def prepare(cell: Cell) -> Topology:
@@ -81,9 +274,9 @@ def measure(cell: Cell, look: Callable[[VirtualSession], object] | None = None) 
             if look is not None:
                 look(session)
 
-        result = conduct.run_on(session, runs, observe, recording)
+        result = execute.run_on(session, runs, observe, recording)
         lost = lost_between_switches(session) - before
-        shown = list(evidence.findings(result, topology, experiment.claims()))
+        shown = list(verdict.findings(result, topology, experiment.claims()))
         reduced = _reduced(cell, topology, result, [*shown, *_impaired(cell, lost)], lost)
         return dataclasses.replace(reduced, active_evs=active, ev_changes=_ev_changes(result, cell.watch_evs))
 

@@ -1,17 +1,25 @@
-"""Pages of studies, from the templates beside this module; what is put into them is escaped."""
+"""Pages and tables of studies, and means over seeds with their confidence intervals."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 import io
+import math
 import pathlib
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mrc_topo.base import look, templates
+from mrc_topo.base import look
+from mrc_topo.base.document import csv_cell
+from mrc_topo.base.files import write_whole
 
 if TYPE_CHECKING:
     import jinja2
+
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
 
@@ -28,7 +36,7 @@ def number(value: object) -> str:
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = templates.environment(FOLDER)
+    made = look.environment(FOLDER)
     made.filters["number"] = number
     return made
 
@@ -53,3 +61,95 @@ def render(template: str, title: str, rules: str, **values: object) -> str:
         rules: of this page alone, as CSS.
     """
     return look.page(title, fill(template, **values), rules=rules)
+
+
+class ColumnType(StrEnum):
+    """The type of a column."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    NUMBER = "number"
+    TRUTH = "truth"
+
+
+def has_parquet() -> bool:
+    """Return whether pyarrow is installed."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def csv_of(heads: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV; None becomes an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(["" if value is None else csv_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def parquet_of(columns: Mapping[str, tuple[ColumnType | None, Any]]) -> bytes:
+    """Return a table as Parquet: values by column, with their type; None: as pyarrow takes them (NumPy arrays)."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    types = {
+        None: None,
+        ColumnType.TEXT: pa.string(),
+        ColumnType.WHOLE: pa.int64(),
+        ColumnType.NUMBER: pa.float64(),
+        ColumnType.TRUTH: pa.bool_(),
+    }
+    arrays = {name: pa.array(values, types[kind]) for name, (kind, values) in columns.items()}
+    sink = io.BytesIO()
+    parquet.write_table(pa.table(arrays), sink)
+    return sink.getvalue()
+
+
+def write(
+    folder: pathlib.Path, name: str, kind: type[NamedTuple], rows: Sequence[NamedTuple], kinds: Mapping[str, ColumnType]
+) -> list[str]:
+    """Write NAME.csv, and NAME.parquet where that can be; return the files' names.
+
+    Args:
+        kind: the class of a row, whose fields are the columns.
+        kinds: types of columns that are not text.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    write_whole(folder / f"{name}.csv", csv_of(kind._fields, rows))
+    if not has_parquet():
+        return [f"{name}.csv"]
+    columns = {head: (kinds.get(head, ColumnType.TEXT), [getattr(row, head) for row in rows]) for head in kind._fields}
+    write_whole(folder / f"{name}.parquet", parquet_of(columns))
+    return [f"{name}.csv", f"{name}.parquet"]
+
+
+#: Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+NORMAL = 1.95996
+
+
+def student(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's t; beyond the table by Cornish-Fisher, which is right to 1e-3 there."""
+    if degrees <= len(STUDENT):
+        return STUDENT[degrees - 1]
+    z = NORMAL
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the mean, and half of the width of its 95 % confidence interval; None where there are too few values.
+
+    Student's t: values are taken for independent and about normal.
+    """
+    if not values:
+        return None, None
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, student(len(values) - 1) * math.sqrt(variance / len(values))

@@ -1,11 +1,9 @@
-"""Cells on all cores, each kept as soon as it is done: what was done is not done again.
-
-How long a cell took is beside its result (`DIGEST.time`), since that alone differs from one time to the next.
-"""
+"""Cells on all cores, each kept in a folder under the digest of all that it depends on as soon as it is done."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import pathlib
@@ -14,14 +12,46 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from typing import Generic, TypeVar
 
 from mrc_topo.base import interruption
+from mrc_topo.base.errors import end_with_parent
 from mrc_topo.base.files import write_whole
-from mrc_topo.base.linux import end_with_parent
+from mrc_topo.base.plain import DecodeError, decode, encode
+from mrclab.results.reading import FolderError, document_of
 from mrclab.studies.cells import measure
-from mrclab.studies.cells.cell import Cell
-from mrclab.studies.cells.measured import Measured
-from mrclab.studies.cells.store import DocumentStore
+from mrclab.studies.cells.measure import Cell, Measured
+
+T = TypeVar("T")
+RUNS = "runs"
+
+
+class DocumentStore(Generic[T]):
+    """Documents of type `kind` by digest; the folder is made with the first."""
+
+    def __init__(self, folder: pathlib.Path, kind: type[T]) -> None:
+        self.folder = folder / RUNS
+        self.kind = kind
+
+    def get(self, digest: str) -> T | None:
+        """Return the document that was kept; None if there is none, or it cannot be read."""
+        try:
+            document = document_of(self.folder / f"{digest}.json")
+            if document.pop("digest") != digest:
+                return None
+            return decode(self.kind, document, lenient=True)
+        except (FolderError, KeyError, DecodeError, RecursionError):
+            return None
+
+    def put(self, digest: str, value: T) -> None:
+        """Keep a document.
+
+        Raises:
+            WriteError: it could not be written; what was kept before stays.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"digest": digest, **encode(value)}, sort_keys=True)
+        write_whole(self.folder / f"{digest}.json", text + "\n")
 
 
 @dataclass(frozen=True)

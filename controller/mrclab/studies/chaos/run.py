@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import grpc
 
-from mrc_host.requests import FinishJob
+from mrc_host.answers import JobProgress
+from mrc_host.requests import FinishJob, GetProgress, StartJob
 from mrc_topo.base import interruption
+from mrc_topo.base.rpc import Request
 from mrc_topo.labfile import load_lab
 from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
@@ -27,11 +30,90 @@ from mrclab.lab.switches.p4rt import Device
 from mrclab.lab.switches.program import primary
 from mrclab.runs import sessions
 from mrclab.runs.experiment import Workload
+from mrclab.runs.workload import set_up, stop_together
 from mrclab.studies.chaos import invariants, truth
 from mrclab.studies.chaos.invariants import Violation
 from mrclab.studies.chaos.schedule import ENDS, ChaosStep, Schedule
-from mrclab.studies.chaos.work import Work
 from p4lite.switch.errors import TargetError
+
+A = TypeVar("A")
+
+
+class Work:
+    """One workload. `excused`: pairs of hosts between which queue pairs may have died, by what was done to the lab;
+    `gone`: hosts whose agent was killed since the start."""
+
+    def __init__(self, session: Session, name: str, workload: Workload) -> None:
+        self.session = session
+        self.name = name
+        self.workload = workload
+        self.names = list(workload.hosts or session.hosts)
+        self.excused: set[frozenset[str]] = set()
+        self.gone: set[str] = set()
+        self.failure = ""
+        self.stop_wanted = False
+        self.progress: dict[str, JobProgress] = {}
+
+    def start(self) -> None:
+        """Create the queue pairs, connect them, and start the workload. Raises HostError."""
+        set_up(self.session, self.name, self.workload.spec(), self.names)
+        for name in self.names:
+            self._ask(name, StartJob(self.name))
+
+    def _ask(self, name: str, request: Request[A]) -> A:
+        return self.session.hosts[name].ask(request)
+
+    def poll(self, silent: Collection[str]) -> bool:
+        """Ask every rank except those that cannot answer now; return whether the workload has ended and was removed.
+
+        It ends when all ranks have done their part, or, after a failure, when no work request is left open.
+
+        Raises:
+            Violation: of `invariants`.
+        """
+        if self.stop_wanted and not self.gone & set(self.names) and not set(silent) & set(self.names):
+            self.stop_wanted = False
+            stop_together(self._ask, self.name, self.names)
+        left = [name for name in self.names if name not in self.gone]
+        for name in left:
+            if name not in silent:
+                self.progress[name] = self._ask(name, GetProgress(self.name))
+                self._judge(self.progress[name].failure)
+        if set(silent) & set(left):
+            return False
+        progress = {name: self.progress[name] for name in left}
+        if self.failure or self.gone:
+            if invariants.open_requests(progress):
+                return False
+        elif not all(each.done for each in progress.values()):
+            return False
+        else:
+            invariants.check_bytes(self.name, self.workload.name, self.names, progress)
+        for name, each in progress.items():
+            if each.mismatches:
+                raise Violation("bytes", f"{self.name}: {each.mismatches} wrong values at {name}")
+            self._ask(name, FinishJob(self.name))
+        return True
+
+    def _judge(self, failure: str) -> None:
+        if not failure or failure == self.failure:
+            return
+        pair = invariants.blame(failure, self.names)
+        if pair not in self.excused:
+            raise Violation("errors", f"{self.name} ({self.workload.name}): {failure}, with a whole path between them")
+        self.failure = failure
+
+    def state(self) -> str:
+        """Return what each rank is at, in words."""
+        rows = []
+        for name, each in self.progress.items():
+            if name not in self.gone:
+                open_now = each.requests_posted - each.requests_ended
+                at = "done" if each.done else f"at iteration {each.iterations} with {open_now} requests open"
+                rows.append(f"{name} {at}{' (' + each.failure + ')' if each.failure else ''}")
+        gone = f"; killed: {', '.join(sorted(self.gone))}" if self.gone else ""
+        return f"{self.name} ({self.workload.name}): {'; '.join(rows)}{gone}"
+
 
 POLL_S = 0.1
 #: What must end does so within the retry time of a queue pair and this many seconds more.

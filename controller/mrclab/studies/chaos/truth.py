@@ -1,5 +1,5 @@
 """Reference model of what failures do to a fabric: computed a second time, as plainly as possible and without
-`faults.effects`.
+`faults.action`.
 """
 
 from __future__ import annotations

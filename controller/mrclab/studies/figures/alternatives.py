@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from mrclab.studies.cells.cell import Cell
+from mrclab.studies.cells.measure import Cell
 from mrclab.studies.figures.model import Alternative
 
 

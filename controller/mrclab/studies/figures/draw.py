@@ -2,16 +2,87 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import pathlib
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mrc_topo.base.files import write_whole
 from mrclab.runs.experiment import ExperimentStep
-from mrclab.studies.figures import save
-from mrclab.studies.figures.model import CLAIMED, Axes, Event, JudgedFigure, Mark
+from mrclab.studies.figures.model import CLAIMED, Axes, Event, JudgedFigure, Mark, Measure
 from mrclab.studies.figures.tables import PointRow
+
+#: What all plots have: text in SVG as shapes, so that it looks the same everywhere, and ids that repeat.
+STYLE = {
+    "svg.hashsalt": "mrclab",
+    "svg.fonttype": "path",
+    "font.size": 9,
+    "axes.axisbelow": True,
+    "hatch.linewidth": 0.6,
+}
+#: In PGF text is set by the document's own fonts.
+PGF = {"pgf.rcfonts": False, "pgf.texsystem": "pdflatex"}
+#: By format, what is written into the file beside the plot: no time, no version.
+FORMATS: dict[str, dict[str, str | None]] = {"svg": {"Date": None, "Creator": "mrclab"}, "png": {"Software": None}}
+
+
+@contextlib.contextmanager
+def _without_tex() -> Iterator[None]:
+    """Measure texts for PGF with matplotlib's own fonts, where the backend would start TeX, which few machines have.
+
+    The sizes only decide where lines of a text break apart; the document's TeX aligns each line by itself.
+    """
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.backends.backend_pgf import RendererPgf
+
+    measured = RendererAgg(1, 1, 72)
+
+    def size(self: Any, text: str, prop: Any, ismath: Any) -> Any:
+        return measured.get_text_width_height_descent(text, prop, ismath)
+
+    tex = RendererPgf.get_text_width_height_descent
+    RendererPgf.get_text_width_height_descent = size
+    try:
+        yield
+    finally:
+        RendererPgf.get_text_width_height_descent = tex
+
+
+def _for_tex(text: str) -> str:
+    """Return PGF with underscores that TeX prints: they are in texts alone, and the backend leaves them as they are."""
+    lines = text.split("\n")
+    return "\n".join(line if line.startswith("%") else line.replace("_", "\\_") for line in lines)
+
+
+def save(drawn: Any, folder: pathlib.Path, name: str) -> list[str]:
+    """Write a plot as NAME.svg, NAME.png and NAME.pgf, and close it; return the files' names.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    import matplotlib
+    from matplotlib import pyplot
+
+    made = []
+    with matplotlib.rc_context(STYLE):
+        for kind, metadata in FORMATS.items():
+            sink = io.BytesIO()
+            drawn.savefig(sink, format=kind, dpi=150, metadata=metadata)
+            write_whole(folder / f"{name}.{kind}", sink.getvalue())
+            made.append(f"{name}.{kind}")
+    drawn.set_layout_engine("none")  # the layout of the other formats stays
+    with matplotlib.rc_context({**STYLE, **PGF}), _without_tex():
+        text = io.StringIO()
+        drawn.savefig(text, format="pgf")
+        write_whole(folder / f"{name}.pgf", _for_tex(text.getvalue()))
+        made.append(f"{name}.pgf")
+    pyplot.close(drawn)
+    return made
+
 
 WIDTH, HEIGHT, BELOW = 7.2, 3.3, 1.2
 INK, GREY, BAD, GOOD = "#1c2733", "#556270", "#a33c00", "#00694d"
@@ -214,7 +285,7 @@ def write(folder: pathlib.Path, judged: JudgedFigure, rows: Sequence[PointRow]) 
     figure, axes, first = judged.figure, judged.figure.axes, judged.runs[0]
     above = [row for row in rows if row.y_is != axes.below]
     beneath = [row for row in rows if row.y_is == axes.below]
-    with matplotlib.rc_context(save.STYLE):
+    with matplotlib.rc_context(STYLE):
         if beneath:
             heights = (HEIGHT, BELOW)
             drawn, (plot, lower) = pyplot.subplots(
@@ -268,7 +339,7 @@ def write(folder: pathlib.Path, judged: JudgedFigure, rows: Sequence[PointRow]) 
         )
         drawn.suptitle(f"{figure.name}: {figure.title}", fontsize=10, fontweight="bold", color=INK)
         drawn.legend(loc="outside lower center", fontsize=7.5, ncols=3, frameon=False)
-        return save.save(drawn, folder, figure.name)
+        return save(drawn, folder, figure.name)
 
 
 def _axes(plot: Any, lower: Any, axes: Axes, curves: Mapping[str, SeedCurve], top: float) -> None:
@@ -284,3 +355,105 @@ def _axes(plot: Any, lower: Any, axes: Axes, curves: Mapping[str, SeedCurve], to
     lower.set_xlabel(axes.x)
     plot.set_ylabel(axes.y)
     plot.grid(alpha=0.3, axis="y" if axes.kind == "bars" else "both")
+
+
+ROW = 0.34
+
+
+def _scale(measure: Measure) -> tuple[float, float]:
+    """Return the ends of a row's own scale: our bounds, the paper's value and our values lie well within it."""
+    values = [measure.low, measure.high, *measure.each, *([] if measure.paper is None else [measure.paper])]
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    if math.isinf(measure.high):
+        high += 0.35 * (high - low or abs(high) or 1.0)
+    room = 0.12 * (high - low or abs(high) or 1.0)
+    return low - room, high + room
+
+
+def _row(plot: Any, row: int, measure: Measure, named: dict[str, str]) -> None:
+    begin, end = _scale(measure)
+
+    def place(value: float) -> float:
+        return min(max((value - begin) / (end - begin), 0.0), 1.0)
+
+    left, right = place(measure.low), place(measure.high)
+    point = left == right
+    plot.barh(
+        *(row, max(right - left, 0.008)),
+        left=left - (0.004 if point else 0),
+        height=0.62,
+        color="0.82",
+        label=named.pop("bounds", "_"),
+        zorder=1,
+    )
+    if not math.isnan(measure.value):
+        colour = COLOURS[0] if measure.passed else BAD
+        low, high = measure.interval
+        plot.hlines(row, place(low), place(high), color=colour, linewidth=2.2, label=named.pop("range", "_"), zorder=2)
+        kind = "passed" if measure.passed else "missed"
+        marker = "o" if measure.passed else "X"
+        plot.plot(
+            *([place(measure.value)], [row], marker),
+            color=colour,
+            markersize=6,
+            label=named.pop(kind, "_"),
+            zorder=4,
+        )
+    if measure.paper is not None:
+        plot.plot(
+            [place(measure.paper)], [row], "|", color=INK, markersize=15, mew=2, label=named.pop("paper", "_"), zorder=3
+        )
+
+
+def write_headline(folder: pathlib.Path, judged: JudgedFigure) -> list[str]:
+    """Write NAME-headline.svg, .png and .pgf; return the files' names. Each row has a scale of its own.
+
+    Raises:
+        WriteError: one could not be written.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    several = len(judged.seeds) > 1
+    named = {
+        "bounds": "our bounds",
+        "range": f"range over {len(judged.seeds)} seeds" if several else "_",
+        "passed": "here, within the bounds" if not several else "median here, within the bounds",
+        "missed": "here, outside" if not several else "median here, outside",
+        "paper": "the paper's value",
+    }
+    with matplotlib.rc_context(STYLE):
+        count = len(judged.measures)
+        drawn, plot = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * count), layout="constrained")
+        for row, measure in enumerate(judged.measures):
+            _row(plot, row, measure, named)
+        texts = ["\n".join(textwrap.wrap(each.what, 44)) for each in judged.measures]
+        plot.set_yticks(range(count), texts, fontsize=7)
+        values = plot.secondary_yaxis("right")
+        held = [f", {each.held} of {len(each.each)}" if several else "" for each in judged.measures]
+        values.set_yticks(
+            range(count),
+            [f"{each.shown} ({each.bounds}){of}" for each, of in zip(judged.measures, held, strict=True)],
+            fontsize=7,
+        )
+        plot.set_ylim(count - 0.5, -0.5)
+        plot.set_xlim(0, 1)
+        plot.set_xticks([])
+        for axis in (plot, values):
+            axis.tick_params(length=0)
+        for side in plot.spines.values():
+            side.set_visible(False)
+        for row in range(1, count):
+            plot.axhline(row - 0.5, color="0.9", linewidth=0.6)
+        values.spines["right"].set_visible(False)
+        drawn.suptitle(
+            f"{judged.figure.name}: {judged.status.value.split(' because')[0]}",
+            fontsize=10,
+            fontweight="bold",
+            color=INK,
+        )
+        drawn.legend(loc="outside lower center", fontsize=7.5, ncols=4, frameon=False, labelcolor=GREY)
+        return save(drawn, folder, f"{judged.figure.name}-headline")

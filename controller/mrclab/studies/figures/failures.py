@@ -10,9 +10,9 @@ from mrc_host.proto.events import EvState
 from mrc_topo.schema import Lab
 from mrclab.results.expectation import Evidence
 from mrclab.runs.experiment import Experiment, ExperimentStep, Tree
-from mrclab.studies.cells.cell import Cell, experiment
-from mrclab.studies.cells.measured import Segment
+from mrclab.studies.cells.measure import Cell, Segment, experiment
 from mrclab.studies.figures.model import (
+    SHARE,
     Axes,
     Event,
     Figure,
@@ -21,12 +21,17 @@ from mrclab.studies.figures.model import (
     Point,
     Results,
     Size,
+    before,
+    bounds,
+    bounds_of,
+    everything,
+    goodput,
     least,
     mean,
     most,
     ratio,
+    window,
 )
-from mrclab.studies.figures.rates import SHARE, before, bounds, bounds_of, everything, goodput, window
 
 TIME = Axes("time, s", SHARE, "steps")
 EIGHT = "8 ports of 100 Gb/s, 800 Gb/s"

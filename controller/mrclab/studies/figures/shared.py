@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from mrc_topo.schema import Lab
 from mrclab.runs.experiment import Tree
-from mrclab.studies.cells.cell import Cell, changed, experiment
-from mrclab.studies.cells.measured import Measured
+from mrclab.studies.cells.measure import Cell, Measured, changed, experiment
 from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.failures import DROPPED, FAST, across, fail, lab, restore
 from mrclab.studies.figures.model import (
+    SHARE,
     Alternative,
     Axes,
     Figure,
@@ -21,14 +21,16 @@ from mrclab.studies.figures.model import (
     Point,
     Results,
     Size,
+    each_goodput,
+    everything,
     least,
     mean,
     most,
+    one_host,
     own_rates,
     ratio,
     shares,
 )
-from mrclab.studies.figures.rates import SHARE, each_goodput, everything, one_host
 from mrclab.studies.figures.transports import INFINIBAND, infiniband, long_links, lossless
 
 SENDERS = 7

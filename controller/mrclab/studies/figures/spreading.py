@@ -7,19 +7,28 @@ from collections.abc import Iterator
 
 from mrc_topo.schema import Lab
 from mrclab.results.expectation import Evidence
-from mrclab.studies.cells.cell import Cell, changed, experiment
-from mrclab.studies.cells.measured import Measured
+from mrclab.studies.cells.measure import Cell, Measured, changed, experiment
 from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.failures import CUT, DROPPED, FAST, across, fail, lab, restore, segments
-from mrclab.studies.figures.model import Axes, Figure, Line, Mark, Measure, Point, Results, Size, least, most, ratio
-from mrclab.studies.figures.rates import (
+from mrclab.studies.figures.model import (
     SHARE,
+    Axes,
+    Figure,
+    Line,
+    Mark,
+    Measure,
+    Point,
+    Results,
+    Size,
     bounds_of,
     each_goodput,
     everything,
+    least,
     line_of,
+    most,
     one_host,
     percent,
+    ratio,
     window,
 )
 

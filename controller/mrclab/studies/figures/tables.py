@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from mrclab.studies.cells.tables import ColumnType
+from mrclab.studies.cells.pages import ColumnType
 from mrclab.studies.figures.model import JudgedFigure
 
 

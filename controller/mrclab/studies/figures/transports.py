@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from mrc_topo.schema import Lab
-from mrclab.studies.cells.cell import Cell, changed, experiment
+from mrclab.studies.cells.measure import Cell, changed, experiment
 from mrclab.studies.figures.failures import lab
 from mrclab.studies.figures.model import (
     Axes,
@@ -19,11 +19,11 @@ from mrclab.studies.figures.model import (
     Size,
     least,
     most,
+    one_host,
     own_rates,
     ratio,
     shares,
 )
-from mrclab.studies.figures.rates import one_host
 
 KIB = 1024
 LARGE_MTU = "no loss with path MTU 4096"

@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from mrc_topo.base import document
 from mrc_topo.base.document import DocumentError, Model, printable
-from mrc_topo.extras import install, requirement
+from mrc_topo.shipped import install, requirement
 from mrclab.runs.experiment import ExperimentError, Tree
 from mrclab.studies.sweeps.spec import nearest
 from p4lite.scratch import scratch

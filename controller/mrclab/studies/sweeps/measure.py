@@ -22,12 +22,12 @@ from mrc_host.answers import JobProgress, Times
 from mrc_host.policy import PolicyError
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
-from mrclab.lab.records.limits import LimitError
+from mrclab.lab.requested import LimitError
 from mrclab.results import performance, verdict
-from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
-from mrclab.runs import compare, conduct, sessions, sources
+from mrclab.results.verdict import Verdict
+from mrclab.runs import compare, execute, sessions
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
 from p4lite.scratch import scratch
@@ -201,7 +201,7 @@ def run_in_worker(task: object) -> object:
 
 def environment_difference(task: RunTask) -> str:
     """Return how this environment differs from that of the task; empty if it does not."""
-    if sources.software(pathlib.Path(__file__)) != task.software:
+    if execute.software(pathlib.Path(__file__)) != task.software:
         return "it has other sources of mrclab; install the same there"
     for path, digest in task.files.items():
         if digest_of(path) != digest:
@@ -229,7 +229,7 @@ def _experiment(task: RunTask) -> tuple[list[Row], str]:
         ) as session,
         Recording() as recording,
     ):
-        result = conduct.run_on(session, experiment, None, recording)
+        result = execute.run_on(session, experiment, None, recording)
         judged = verdict.judge(result, session.topology, experiment.expect, experiment.claims())
         found = _numbers(result, session.topology, judged, experiment.workload.duration)
         found["iteration_s"] = _finite(seconds_per_iteration(result))

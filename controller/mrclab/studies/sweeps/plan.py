@@ -15,14 +15,14 @@ from pydantic import ValidationError
 from mrc_host.proto.limits import ConfigError
 from mrc_topo.base.document import KeyPath, Model, dotted, explain
 from mrc_topo.labfile import LabError, load_lab, parse_lab, policy_class
-from mrc_topo.named import beside
+from mrc_topo.shipped import beside
 from mrclab.lab import payloads
 from mrclab.lab import policies as own
 from mrclab.lab.faults.action import FailureError
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import OwnProgramError
-from mrclab.runs import compare, precheck, sources
+from mrclab.runs import compare, execute, precheck
 from mrclab.runs.compare import Comparison, known_comparisons
 from mrclab.runs.experiment import (
     Experiment,
@@ -33,10 +33,9 @@ from mrclab.runs.experiment import (
     load_experiment,
     read,
 )
-from mrclab.studies.sweeps import design, measure
-from mrclab.studies.sweeps.design import DesignPoint, changed, key_path
+from mrclab.studies.sweeps import measure, spec
 from mrclab.studies.sweeps.measure import RunTask
-from mrclab.studies.sweeps.spec import Source
+from mrclab.studies.sweeps.spec import DesignPoint, Source, changed, key_path
 
 #: Of the plan's file.
 FORMAT = 1
@@ -170,7 +169,7 @@ def make(
         ExperimentError: something cannot be; names file, line and key, and the point. Nothing was started.
         LabError: a lab that it names is none.
     """
-    found = design.points(source)
+    found = spec.points(source)
     sweep = source.sweep
     if sweep.repetitions > 1 and not _real(source, found):
         text = "in simulated time a seed's run is the same each time; give more `seeds` instead"
@@ -178,7 +177,7 @@ def make(
     base = _base(source)
     if check:
         _check(source, base, found, progress)
-    software = software or sources.software(pathlib.Path(measure.__file__))
+    software = software or execute.software(pathlib.Path(measure.__file__))
     runs: list[SweepRun] = []
     for point in found:
         lab, content = base.built(point.values, sweep.set)
@@ -189,7 +188,7 @@ def make(
                 digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
                 runs.append(SweepRun(len(runs), point, seed, repetition, digest))
     _once(source, runs)
-    return SweepPlan(source, base, list(design.keys_of(source)), runs, software)
+    return SweepPlan(source, base, list(spec.keys_of(source)), runs, software)
 
 
 def _once(source: Source, runs: Sequence[SweepRun]) -> None:

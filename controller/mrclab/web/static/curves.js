@@ -8,7 +8,7 @@ const POINTS = 1500;
 /** A live view shows so much of the past, in seconds. */
 const WINDOW_S = 60;
 const DASHES = [[], [6, 3], [2, 3]];
-/** The server's mean over the latest iterations is over this time (`STEP_NS` of progress.py), in seconds. */
+/** The server's mean over the latest iterations is over this time (`STEP_NS` of sampler.py), in seconds. */
 const MEAN_S = 2;
 /** The least height of the scale of completion times, ns. */
 const LEAST_NS = 1e6;

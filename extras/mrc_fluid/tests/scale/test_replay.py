@@ -15,8 +15,8 @@ from mrc_fluid.clusterfile import parse_cluster
 from mrc_fluid.replay import ReplayError
 from mrc_fluid.replays import fluid, page
 from mrc_fluid.replays.fluid import Bed, FluidResult
-from mrc_host.graph.errors import GraphError
 from mrc_host.graph.generate import bubble
+from mrc_host.graph.graph import GraphError
 from mrc_host.graph.source import Source
 from mrc_topo.base.errors import ExitCode
 from mrclab.cli.app import app

@@ -26,8 +26,8 @@ from mrc_fluid.run import ClusterResult, ClusterRun
 from mrc_fluid.schema import YearSpec
 from mrc_fluid.year import YearOutcome
 from mrc_topo import addressing, ev
-from mrc_topo.extras import install
 from mrc_topo.modes import ecmp_salt
+from mrc_topo.shipped import install
 from mrclab.cli.app import app
 
 SMALL = """
@@ -259,8 +259,7 @@ def test_effective_time_is_of_each_design_rate_and_interval(made: Any) -> None:
 
 def test_a_year_says_what_the_fabrics_cost(made: Any, tmp_path: pathlib.Path) -> None:
     from mrc_fluid import cli_scale as scale
-    from mrc_topo.cost import bill, load_costs
-    from mrc_topo.plan import plan
+    from mrc_topo.plan import bill, load_costs, plan
 
     page = report.render(made, made.result.series())
     summary = scale._summary(made, tmp_path)["bills"]

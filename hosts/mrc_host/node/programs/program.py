@@ -15,15 +15,13 @@ from mrc_host.node.programs.objects import Hint, QueuePairOf, SharedQueue
 from mrc_host.node.programs.pairs import Pairs
 from mrc_host.node.programs.queues import NotifyChannel, Queue
 from mrc_host.node.programs.regions import ProgramMemory
-from mrc_host.node.programs.shared import Resources
-from mrc_host.node.programs.wires import Wires
-from mrc_host.node.quota import MAX_MESSAGE_BYTES, Limits, RefusedError, sized, wanted
+from mrc_host.node.programs.shared import Resources, Wires
+from mrc_host.node.stacks import MAX_MESSAGE_BYTES, Limits, RefusedError, sized, wanted
 from mrc_host.proto.events import QpState as ProtoState
 from mrc_host.proto.receive import SharedReceives
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs import layout, requests
-from mrc_host.verbs.layout import EventType, QpState
-from mrc_host.verbs.ring import Consumer, Producer
+from mrc_host.verbs.layout import Consumer, EventType, Producer, QpState
 from mrc_topo.base.rpc import Done, Verbs
 
 P = TypeVar("P", bound=Pair)

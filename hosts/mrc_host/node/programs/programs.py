@@ -15,10 +15,9 @@ from mrc_host.node.profiles import DEFAULT, ControlledQp
 from mrc_host.node.programs.completions import deliver
 from mrc_host.node.programs.objects import QueuePairOf
 from mrc_host.node.programs.program import Answer, Program
-from mrc_host.node.programs.shared import Resources
+from mrc_host.node.programs.shared import Resources, Wires
 from mrc_host.node.programs.submissions import serve
-from mrc_host.node.programs.wires import Wires
-from mrc_host.node.quota import Limits, RefusedError
+from mrc_host.node.stacks import Limits, RefusedError
 from mrc_host.proto.events import (
     CompletionsReady,
     ErrorReason,
@@ -36,8 +35,7 @@ from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.reliability.qp import QueuePair
 from mrc_host.proto.transport import Pair
 from mrc_host.requests import ProgramList, ProgramRow
-from mrc_host.verbs.layout import EventType
-from mrc_host.verbs.ring import RingCorrupt
+from mrc_host.verbs.layout import EventType, RingCorrupt
 
 P = TypeVar("P", bound=Pair)
 #: Work requests that are taken from one program before the next one has its turn.

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from mrc_host.node.programs.shared import Memory, WakeupCounter
 from mrc_host.proto.completion import CompletionQueue
-from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, WcFlags, WcStatus
-from mrc_host.verbs.ring import Producer
+from mrc_host.verbs.layout import COMPLETION, COMPLETION_BYTES, Producer, WcFlags, WcStatus
 
 # Numbers: operations on members of enumerations make new members, which takes long.
 _SUCCESS: Final = int(WcStatus.SUCCESS)

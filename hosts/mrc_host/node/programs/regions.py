@@ -9,9 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from mrc_host.access import Access
 from mrc_host.node.programs.objects import ExchangedMemory, Region
-from mrc_host.node.programs.shared import Memory, Resources
-from mrc_host.node.programs.wires import Wires
-from mrc_host.node.quota import Limits, RefusedError, wanted
+from mrc_host.node.programs.shared import Memory, Resources, Wires
+from mrc_host.node.stacks import Limits, RefusedError, wanted
 from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.transport import Pair
 from mrc_host.verbs import layout, requests

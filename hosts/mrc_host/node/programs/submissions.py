@@ -10,11 +10,11 @@ from mrc_host.node.programs.completions import deliver, overflow
 from mrc_host.node.programs.objects import PostedRequest, QueuePairOf, Region
 from mrc_host.node.programs.pairs import Work
 from mrc_host.node.programs.program import Program
-from mrc_host.node.quota import MAX_MESSAGE_BYTES
+from mrc_host.node.stacks import MAX_MESSAGE_BYTES
 from mrc_host.proto.events import QpError, QpState
 from mrc_host.proto.memory import Gather, MemoryRegion, Piece
 from mrc_host.proto.receive import Element, PostedReceive, Scatter
-from mrc_host.proto.roce.work import ATOMIC_BYTES
+from mrc_host.proto.roce.qp import ATOMIC_BYTES
 from mrc_host.proto.transport import Buffer, Pair
 from mrc_host.verbs.layout import (
     ATOMIC,
@@ -24,12 +24,12 @@ from mrc_host.verbs.layout import (
     INLINE_BYTES,
     MAX_SGE,
     REQUEST,
+    RingCorrupt,
     RingOpcode,
     SendFlags,
     WcOpcode,
     WcStatus,
 )
-from mrc_host.verbs.ring import RingCorrupt
 
 P = TypeVar("P", bound=Pair)
 _INLINE: Final = int(SendFlags.INLINE)

@@ -9,8 +9,8 @@ from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import PortChanged, ProbeResult
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev_profile import EvUniverse
-from mrc_host.proto.paths.nonces import Nonces
 from mrc_host.proto.paths.peer import Peer
+from mrc_host.proto.paths.probing import Nonces
 from mrc_host.proto.paths.route import Route, path_to
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.encap import encapsulate

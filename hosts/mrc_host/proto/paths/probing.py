@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from mrc_host.proto.paths.association import Association
 from mrc_host.proto.paths.ev import ASSUMED_BAD, EvInput
-from mrc_host.proto.paths.nonces import Nonces
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.messages import Sack
+
+_ROUNDS: Final = 4
+COUNT: Final = 1 << 16
+
+
+class Nonces:
+    """Draws each of the 65536 numbers once before any comes again."""
+
+    __slots__ = ("_boxes", "_count", "_rng")
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._boxes: list[bytes] = []  # made by the first draw: most queue pairs never probe
+        self._count = 0
+
+    def draw(self) -> int:
+        """Draw the next number."""
+        if not self._boxes:
+            self._boxes = [self._rng.randbytes(256) for _ in range(_ROUNDS)]
+        left, right = self._count >> 8 & 0xFF, self._count & 0xFF
+        self._count += 1
+        for box in self._boxes:
+            left, right = right, left ^ box[right]
+        return left << 8 | right
+
 
 _WINDOW_SHARE: Final = 8  # a burst of probes is at most this part of the window
 _REMEMBERED: Final = 64  # timeouts after which an answer is no longer expected

@@ -7,17 +7,62 @@ complete in order and completes messages, which is all that the transport ACK an
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
-from mrc_host.proto.reliability.incoming import MessageEnd, MessageLayout, MessageStart, RefusedPacket
 from mrc_host.proto.stats import ResponderCounters
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import NackReason, Nak, Opcode, SackMark
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, Data, Probe
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, trailing_ones
+
+
+class MessageStart(NamedTuple):
+    """The first packet of a message of several packets; the last one must agree with it."""
+
+    msn: int
+    va: int
+    rkey: int
+    length: int
+
+
+class MessageEnd(NamedTuple):
+    """The last packet of a message has arrived; the message waits for everything before it."""
+
+    msn: int
+    rqmsn: int
+    va: int
+    rkey: int
+    length: int
+    size: int  # payload bytes of this packet
+    immediate: int | None
+    solicited: bool
+
+
+class RefusedPacket(NamedTuple):
+    """A packet that is refused by a transport NAK once everything before it has arrived."""
+
+    psn: int
+    syndrome: int
+    reason: ErrorReason
+
+
+class MessageLayout:
+    """What all packets of one message must agree on: where PSN 0 would lie, R_Key, and the length in bytes.
+
+    `packets` counts those that have arrived.
+    """
+
+    __slots__ = ("base", "length", "packets", "rkey")
+
+    def __init__(self, base: int, rkey: int, length: int) -> None:
+        self.base = base
+        self.rkey = rkey
+        self.length = length
+        self.packets = 0
+
 
 ACK_SYNDROME: Final = 0x1F  # ACK, credits not used
 

@@ -26,7 +26,7 @@ class RoceConfig:
     retry_cnt: int = 7
     ack_every: int = 16  # packets of a message per acknowledgement asked for
     max_inflight_packets: int = 1024
-    min_rnr_timer: int = 7  # code of the time that a peer waits when no receive is posted: 0.12 ms (`rnr.py`)
+    min_rnr_timer: int = 7  # code of the time that a peer waits when no receive is posted: 0.12 ms (`qp.py`)
     rnr_retry: int = 7  # how often a request without a receive is repeated; 7: for ever
     max_rd_atomic: int = 16  # READs and atomics under way, of our requestor
     max_dest_rd_atomic: int = 16  # the same, of the peer's

@@ -20,8 +20,7 @@ from mrc_host.proto.qp_document import RoceQpDocument
 from mrc_host.proto.receive import Element, PostedReceive, Scatter, SharedReceives
 from mrc_host.proto.roce.codec import RoceCodec
 from mrc_host.proto.roce.config import MAX_RD_ATOMIC, RoceConfig
-from mrc_host.proto.roce.qp import NAK_STATUS, RoceQueuePair
-from mrc_host.proto.roce.work import ATOMIC_BYTES, RoceRequest
+from mrc_host.proto.roce.qp import ATOMIC_BYTES, NAK_STATUS, RoceQueuePair, RoceRequest
 from mrc_host.proto.transport import Buffer
 from mrc_host.proto.wire.psn import PSN_MASK
 from mrc_host.proto.work import bytes_of

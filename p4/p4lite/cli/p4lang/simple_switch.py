@@ -9,16 +9,171 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import json
+import os
+import re
+import socketserver
+import subprocess
 import sys
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from p4lite.cli import switch as verb
-from p4lite.cli.numbers import whole
-from p4lite.cli.p4lang import shaping
-from p4lite.cli.p4lang.command_port import THRIFT_PORT, serving
+from p4lite.cli.common import whole
+from p4lite.errors import P4liteError
 from p4lite.switch import listen
+from p4lite.switch.fabric.switch import FabricSwitch
+from p4lite.switch.fabric.values import LinkSettings
+from p4lite.switch.runtime.loader import ProgramInstance
+from p4lite.switch.server import FabricServer
+from p4lite.tools.commands import CommandError, Commands
+
+SECONDS = 10
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_RATE = re.compile(r"^class htb .*?\brate ([0-9.]+)([KMGT]?)bit\b", re.M)
+
+
+def settings(interface: str) -> LinkSettings:
+    """Return rate, delay and loss of an interface's htb class and netem queue; without these, none.
+
+    An interface whose settings cannot be read counts as one without.
+    """
+    # Not every tc has classes as JSON.
+    rates = [float(number) * UNITS[unit] for number, unit in _RATE.findall(_tc("class", "show", "dev", interface))]
+    return LinkSettings(rate_bps=round(min(rates, default=0)), **_netem(_tc("-j", "qdisc", "show", "dev", interface)))
+
+
+def _netem(shown: str) -> dict[str, Any]:
+    """Return delay and loss of a netem queue from the JSON of `tc qdisc show`."""
+    try:
+        queues = json.loads(shown or "[]")
+    except ValueError:
+        return {}
+    for item in queues:
+        if item.get("kind") == "netem":
+            options = item.get("options", {})
+            delay_s = options.get("delay", {}).get("delay", 0.0)
+            return {"delay_ns": round(delay_s * 1e9), "loss": options.get("loss-random", {}).get("loss", 0.0)}
+    return {}
+
+
+def _tc(*words: str) -> str:
+    try:
+        done = subprocess.run(["tc", *words], capture_output=True, text=True, check=True, timeout=SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+THRIFT_PORT = 9090
+#: A command, or a list of words, is shorter.
+MAX_LINE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed (`lines`), why it failed, if it did, and the words that complete another."""
+
+    lines: list[str] = field(default_factory=list)
+    error: str | None = None
+    words: list[str] = field(default_factory=list)
+
+
+def socket_of(port: int) -> Path:
+    """Return the socket that stands for a Thrift port, in the user's run folder. Raises ServerError."""
+    path = listen.socket_path(listen.default_address(f"thrift-{port}"))
+    assert path is not None
+    return path
+
+
+class _Executor:
+    """Executes commands on a switch, whose program a controller may replace between two of them."""
+
+    def __init__(self, server: FabricServer, switch: FabricSwitch) -> None:
+        self._device = server.service.device(switch.device_id)
+        self._switch = switch
+        self._printed: list[str] = []
+        self._known: tuple[ProgramInstance, Commands] | None = None
+
+    def answer(self, request: object) -> Answer:
+        """Return the answer to a request. Raises CommandError for what is none."""
+        with self._device.lock:
+            match request:
+                case {"run": str(line)}:
+                    return self._run(line)
+                case {"complete": [str(line), str(word)]}:
+                    return Answer(words=self._commands().complete(line, word))
+        raise CommandError('not a request: {"run": LINE} and {"complete": [LINE, WORD]} are')
+
+    def _run(self, line: str) -> Answer:
+        self._printed.clear()
+        error = None
+        try:
+            self._commands().run(line)
+        except P4liteError as problem:
+            error = str(problem)
+        return Answer(list(self._printed), error)
+
+    def _commands(self) -> Commands:
+        instance = self._switch.instance
+        if self._known is None or self._known[0] is not instance:
+            self._known = instance, Commands(instance, self._switch, self._printed.append)
+        return self._known[1]
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, path: Path, executor: _Executor) -> None:
+        mask = os.umask(0o177)
+        try:
+            super().__init__(str(path), _Handler)
+        finally:
+            os.umask(mask)
+        self.executor = executor
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """Answer requests until the client goes."""
+        with contextlib.suppress(ConnectionError):
+            while line := self.rfile.readline(MAX_LINE_BYTES):
+                try:
+                    answer = self.server.executor.answer(json.loads(line))
+                except (ValueError, P4liteError) as error:
+                    answer = Answer(error=str(error))
+                self.wfile.write(json.dumps(asdict(answer)).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def serving(server: FabricServer, switch: FabricSwitch, port: int) -> Iterator[Path]:
+    """Take commands for a switch until the block ends; yield the socket.
+
+    Raises:
+        ServerError: another switch of this user has the port, or no socket can be made.
+    """
+    path = socket_of(port)
+    listen.check(f"unix:{path}", None)
+    path.unlink(missing_ok=True)
+    try:
+        commands = _Server(path, _Executor(server, switch))
+    except OSError as error:
+        raise listen.ServerError(f"{path}: cannot listen: {error.strerror}; choose another --thrift-port") from None
+    thread = threading.Thread(target=commands.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield path
+    finally:
+        commands.shutdown()
+        thread.join()
+        commands.server_close()
+        path.unlink(missing_ok=True)
+
 
 PROG = "simple_switch_grpc"
 PLAIN = "simple_switch"
@@ -81,7 +236,7 @@ def _run(prog: str, argv: list[str]) -> int:
         return 1
     if given.words is None:
         return 0
-    manner = verb.Manner(prog, given.captures, shaping.settings)
+    manner = verb.Manner(prog, given.captures, settings)
     if given.thrift_port is not None:
         port = given.thrift_port
         manner = dataclasses.replace(manner, beside=lambda server, switch: serving(server, switch, port))

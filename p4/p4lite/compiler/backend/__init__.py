@@ -7,8 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from p4lite.compiler import midend
-from p4lite.compiler.backend.document import write
-from p4lite.compiler.backend.unique import check_unique
+from p4lite.compiler.backend.document import check_unique, write
 from p4lite.recursion import deep_recursion
 
 if TYPE_CHECKING:

@@ -2,14 +2,201 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from p4lite.compiler.backend.actions import action_json, linearise
+from p4lite.compiler import ast
 from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr, source_info
-from p4lite.compiler.backend.parser import parser_json
 from p4lite.compiler.backend.pipelines import Ids, PipelineWriter
-from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.lir import Const, Field, LoweredProgram
+from p4lite.compiler.diagnostics import Unsupported
+from p4lite.compiler.midend import arith, lir
+from p4lite.compiler.midend.lir import (
+    BasicBlock,
+    Const,
+    Field,
+    LOp,
+    LoweredAction,
+    LoweredAssign,
+    LoweredProgram,
+    LoweredSelect,
+    LoweredSelectCase,
+    Prim,
+)
+from p4lite.compiler.midend.names import UniqueNames
+
+
+def primitive(op: LOp) -> Json:
+    """Return one primitive call."""
+    if isinstance(op, LoweredAssign):
+        return {
+            "op": "assign",
+            "parameters": [argument(op.target), argument(op.value)],
+            **source_info(op.loc),
+        }
+    if isinstance(op, Prim):
+        return {"op": op.op, "parameters": [argument(a) for a in op.args], **source_info(op.loc)}
+    raise TypeError(f"{type(op).__name__} in an action")
+
+
+def _order(entry: BasicBlock) -> list[BasicBlock]:
+    """Return blocks in an order that lets most jumps fall through: reverse postorder, true side first."""
+    order: list[BasicBlock] = []
+    seen: set[int] = set()
+    stack: list[tuple[BasicBlock, list[BasicBlock]]] = []
+
+    def enter(block: BasicBlock) -> None:
+        seen.add(id(block))
+        # The side visited last comes first in reverse postorder.
+        stack.append((block, list(reversed(lir.successors(block.term)))))
+
+    enter(entry)
+    while stack:
+        block, rest = stack[-1]
+        while rest and id(rest[0]) in seen:
+            rest.pop(0)
+        if rest:
+            enter(rest.pop(0))
+        else:
+            order.append(block)
+            stack.pop()
+    order.reverse()
+    return order
+
+
+def linearise(entry: BasicBlock) -> list[Json]:
+    """Return the primitives of an action's graph."""
+    order = _order(entry)
+    following = {id(b): order[i + 1] if i + 1 < len(order) else None for i, b in enumerate(order)}
+    out: list[Json] = []
+    starts: dict[int, int] = {}
+    patches: list[tuple[int, BasicBlock | None]] = []
+
+    def jump(op: str, arguments: list[Any], to: BasicBlock | None) -> None:
+        patches.append((len(out), to))
+        out.append({"op": op, "parameters": arguments})
+
+    for block in order:
+        starts[id(block)] = len(out)
+        out.extend(primitive(op) for op in block.ops)
+        term = block.term
+        after = following[id(block)]
+        if isinstance(term, lir.Jump):
+            if term.to is not after:
+                jump("_jump", [], term.to)
+        elif isinstance(term, lir.Branch):
+            jump("_jump_if_zero", [argument(arith.to_data(term.cond))], term.other)
+            if term.then is not after:
+                jump("_jump", [], term.then)
+        elif after is not None:
+            jump("_jump", [], None)
+    for at, to in patches:
+        target = len(out) if to is None else starts[id(to)]
+        out[at]["parameters"].append({"type": "hexstr", "value": hexstr(target)})
+    return out
+
+
+def action_json(action: LoweredAction, number: int) -> Json:
+    """Return one item of `actions`."""
+    return {
+        "name": action.name,
+        "id": number,
+        "runtime_data": [{"name": name, "bitwidth": width} for name, width in action.params],
+        "primitives": linearise(action.body),
+    }
+
+
+def _operation(op: LOp) -> Json:
+    return {**_placeless(op), **source_info(op.loc)}
+
+
+def _placeless(op: LOp) -> Json:
+    if isinstance(op, lir.Extract):
+        target = list(op.target) if isinstance(op.target, tuple) else op.target
+        parameters: list[Json] = [{"type": op.kind, "value": target}]
+        if op.length is None:
+            return {"op": "extract", "parameters": parameters}
+        parameters.append({"type": "expression", "value": expression(op.length)})
+        return {"op": "extract_VL", "parameters": parameters}
+    if isinstance(op, lir.Advance):
+        return {"op": "advance", "parameters": [argument(op.bits)]}
+    if isinstance(op, lir.Verify):
+        return {"op": "verify", "parameters": [expression(op.cond), expression(op.error)]}
+    if isinstance(op, LoweredAssign) and isinstance(op.target, Field):
+        value = op.value
+        if isinstance(value, lir.Lookahead):
+            source: Json = {"type": "lookahead", "value": [value.offset, value.width]}
+        else:
+            source = argument(value)
+        return {"op": "set", "parameters": [expression(op.target), source]}
+    return {"op": "primitive", "parameters": [primitive(op)]}
+
+
+def _concatenate(parts: list[tuple[int, int]]) -> str:
+    """Return values of the given widths, each padded to bytes, one after the other."""
+    return "0x" + "".join(hexstr(value, width)[2:] for value, width in parts)
+
+
+def _transition(case: LoweredSelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
+    return {**_case(case, keys, names), **source_info(case.loc)}
+
+
+def _case(case: LoweredSelectCase, keys: list[Field | lir.LastField], names: dict[int, str | None]) -> Json:
+    to = None if case.to is None else names[id(case.to)]
+    if case.vset is not None:
+        return {"type": "parse_vset", "value": case.vset, "mask": None, "next_state": to}
+    masks = [0 if m == 0 else m for _, m in case.keys]
+    if not case.keys or all(m == 0 for m in masks):
+        return {"type": "default", "value": None, "mask": None, "next_state": to}
+    widths = [k.width for k in keys]
+    value = _concatenate([(v, w) for (v, _), w in zip(case.keys, widths, strict=True)])
+    if all(m is None for m in masks):
+        return {"type": "hexstr", "value": value, "mask": None, "next_state": to}
+    full = [(arith.mask(w) if m is None else m, w) for m, w in zip(masks, widths, strict=True)]
+    return {"type": "hexstr", "value": value, "mask": _concatenate(full), "next_state": to}
+
+
+def _is_accept(block: BasicBlock) -> bool:
+    return not block.ops and isinstance(block.term, lir.End) and block.name is None
+
+
+def parser_json(parser: lir.LoweredParser, number: int) -> Json:
+    """Return one item of `parsers`."""
+    first = parser.entry
+    while not first.ops and isinstance(first.term, lir.Jump) and first.name is None:
+        first = first.term.to
+    blocks = [b for b in lir.reachable(first) if b is first or not _is_accept(b)]
+    names: dict[int, str | None] = {id(b): None for b in lir.reachable(first)}
+    named = {b.name for b in blocks if b.name}
+    unique = UniqueNames(*named)
+    for block in blocks:
+        hint = "start" if "start" not in named and block is first else "state"
+        names[id(block)] = block.name or unique.take(hint)
+    states = [_state(block, number, names) for number, block in enumerate(blocks)]
+    return {"name": parser.name, "id": number, "init_state": names[id(first)], "parse_states": states}
+
+
+def _state(block: BasicBlock, number: int, names: dict[int, str | None]) -> Json:
+    term = block.term
+    transitions: list[Json]
+    keys: list[Json] = []
+    if isinstance(term, LoweredSelect):
+        transitions = [_transition(c, list(term.keys), names) for c in term.cases]
+        keys = [expression(k) for k in term.keys]
+    else:
+        to = names[id(term.to)] if isinstance(term, lir.Jump) else None
+        transitions = [{"type": "default", "value": None, "mask": None, "next_state": to}]
+    return {
+        "name": names[id(block)],
+        "id": number,
+        **source_info(block.loc),
+        "parser_ops": [_operation(op) for op in block.ops],
+        "transitions": transitions,
+        "transition_key": keys,
+    }
+
+
+__all__ = ["Const", "parser_json"]
+
 
 VERSION = [2, 23]
 COMPILER = "p4lite"
@@ -212,3 +399,45 @@ class _Headers:
             }
             for n, s in enumerate(self.program.union_stacks.values())
         ]
+
+
+SECTIONS = (
+    "header_types", "headers", "header_stacks", "header_union_types", "header_unions", "header_union_stacks",
+    "field_lists", "parsers", "parse_vsets", "deparsers", "meter_arrays", "counter_arrays", "register_arrays",
+    "calculations", "learn_lists", "pipelines", "checksums",
+)  # fmt: skip
+
+
+def groups(document: Json) -> Iterator[tuple[str, list[Json]]]:
+    """Yield the name of each kind of object and its objects, which must differ in `id` and `name`."""
+    for section in SECTIONS:
+        yield section, document[section]
+    for parser in document["parsers"]:
+        yield "parse_states", parser["parse_states"]
+    pipelines = document["pipelines"]
+    for kind in ("tables", "conditionals", "action_profiles"):
+        yield kind, [item for p in pipelines for item in p[kind]]
+
+
+def check_unique(document: Json, pos: ast.Pos) -> None:
+    """Raise `Unsupported` at `pos` for the first identifier or name that two objects share.
+
+    Actions may share a name, not an identifier: one that a table lists with arguments is there once for each table.
+    """
+    for kind, items in groups(document):
+        _differ(kind, "name", [item["name"] for item in items], pos)
+        _differ(kind, "id", [item["id"] for item in items], pos)
+    for pipeline in document["pipelines"]:
+        nodes = [item["name"] for kind in ("tables", "conditionals") for item in pipeline[kind]]
+        _differ("tables and conditionals", "name", nodes, pos)
+    _differ("actions", "id", [action["id"] for action in document["actions"]], pos)
+    for made in document["header_types"]:
+        _differ(f"fields of {made['name']}", "name", [f[0] for f in made["fields"]], pos)
+
+
+def _differ(kind: str, key: str, values: list[object], pos: ast.Pos) -> None:
+    seen: set[object] = set()
+    for value in values:
+        if value in seen:
+            raise Unsupported(pos, f"two {kind} of the program have the {key} {value!r}: rename one with @name")
+        seen.add(value)

@@ -10,7 +10,7 @@ from p4lite.compiler.check.calls import CallChecker
 from p4lite.compiler.check.coerce import Coercion
 from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import ExpressionChecker
-from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import Run
 from p4lite.compiler.check.statements import StatementChecker
 from p4lite.compiler.check.typenames import type_env
 

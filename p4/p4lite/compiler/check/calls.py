@@ -8,7 +8,7 @@ from typing import TypeVar
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.ast import CallKind
-from p4lite.compiler.check import advice, corelib
+from p4lite.compiler.check import advice, typenames
 from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
 from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import (
@@ -19,9 +19,7 @@ from p4lite.compiler.check.expressions import (
     ExpressionChecker,
     only_in_apply,
 )
-from p4lite.compiler.check.protocols import ChecksBodies
-from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.scope import closest
+from p4lite.compiler.check.scope import ChecksBodies, Run, closest
 from p4lite.compiler.check.typenames import type_env
 from p4lite.compiler.position import Pos
 from p4lite.compiler.types import Type
@@ -356,7 +354,7 @@ class CallChecker:
         e.kind = CallKind.ABSTRACT_METHOD if method.abstract else CallKind.EXTERN_METHOD
         self._call_function(e, method, type_env(decl.type_params, t.args), want)
         if not self.run.reporter.failed:
-            corelib.check_extern_method(self.run, e, decl.name)
+            typenames.check_extern_method(self.run, e, decl.name)
         return e
 
     # -- constructors

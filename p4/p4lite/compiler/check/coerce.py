@@ -5,7 +5,7 @@ from __future__ import annotations
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.check import advice
-from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import Run
 from p4lite.compiler.check.typenames import type_env
 from p4lite.compiler.types import Type
 

@@ -10,8 +10,7 @@ from p4lite.compiler.check.bodies import Bodies
 from p4lite.compiler.check.coerce import Coercion
 from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import ExpressionChecker
-from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.scope import Scope
+from p4lite.compiler.check.scope import Run, Scope
 from p4lite.compiler.check.statements import StatementChecker
 from p4lite.compiler.check.tables import TableChecker
 from p4lite.compiler.types import Type

@@ -9,9 +9,7 @@ from p4lite.compiler import types as ty
 from p4lite.compiler.check import advice
 from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.operators import Operators
-from p4lite.compiler.check.protocols import ChecksCalls
-from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.scope import closest
+from p4lite.compiler.check.scope import ChecksCalls, Run, closest
 from p4lite.compiler.check.typenames import TypeNames
 from p4lite.compiler.types import Type
 

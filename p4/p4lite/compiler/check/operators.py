@@ -6,8 +6,7 @@ from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as ty
 from p4lite.compiler.check import advice
 from p4lite.compiler.check.coerce import Coercion, is_newtype_of_bits, show
-from p4lite.compiler.check.protocols import Evaluates
-from p4lite.compiler.check.run import Run
+from p4lite.compiler.check.scope import Evaluates, Run
 from p4lite.compiler.check.typenames import TypeNames
 from p4lite.compiler.types import Type
 

@@ -1,11 +1,17 @@
-"""Scopes: what a name means at a place in the program."""
+"""Runs of the checker: where it is, what names mean there, what it reports, and what its parts ask of each other."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from p4lite.compiler import ast
 from p4lite.compiler.diagnostics import Reporter
+from p4lite.compiler.position import Pos
+from p4lite.compiler.types import Type
 
 
 def _overloads(a: ast.Declaration, b: ast.Declaration) -> bool:
@@ -59,3 +65,98 @@ def closest(name: str, names: list[str]) -> str:
     """Return `; did you mean ...?` for a name that is nearly one of `names`, else an empty text."""
     near = difflib.get_close_matches(name, names, 1)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where the checker is: kind "program", "parser", "state", "control", "apply", "action", "function".
+
+    `owner` is the enclosing parser or control; `result` what a function returns; `loops` how many loops are around.
+    """
+
+    kind: str = "program"
+    owner: ast.ParserDecl | ast.ControlDecl | None = None
+    result: Type | None = None
+    loops: int = 0
+    this: Type | None = None
+
+
+class Run:
+    """What all parts of the checker share."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self.scope = Scope()
+        self.context = Context()
+        self.errors: dict[str, ast.EnumMember] = {}
+        self.match_kinds: dict[str, ast.EnumMember] = {}
+        self.open: list[str] = []
+        """Functions and actions whose bodies are being checked: not declared yet, so that calling one is recursion."""
+        self.in_progress: set[int] = set()
+        """ids of declarations whose bodies are being checked: using one of them is recursion."""
+        self.hoisted: list[ast.Instantiation] = []
+        """Instances made for `T.apply()` in the parser or control at hand."""
+        self.values: set[int] = set()
+        """ids of calls whose result is used."""
+        self.pristine: dict[int, ast.FunctionDecl] = {}
+        self.specialised: dict[tuple[int, tuple[Type, ...]], ast.FunctionDecl] = {}
+
+    # -- reporting
+
+    def error(self, pos: Pos, message: str) -> None:
+        self.reporter.error(pos, message)
+
+    def warn(self, pos: Pos, message: str) -> None:
+        self.reporter.warning(pos, message)
+
+    # -- scopes
+
+    @contextmanager
+    def inner(self, kind: str | None = None, **changes: object) -> Iterator[Scope]:
+        """Open a scope inside the present one, optionally in another context."""
+        scope, context = self.scope, self.context
+        self.scope = Scope(scope)
+        if kind is not None:
+            changes["kind"] = kind
+        if changes:
+            self.context = replace(context, **changes)  # type: ignore[arg-type]
+        try:
+            yield self.scope
+        finally:
+            self.scope, self.context = scope, context
+
+    def declare(self, decl: ast.Declaration) -> None:
+        self.scope.declare(decl, self.reporter)
+
+
+class Evaluates(Protocol):
+    """Checks expressions; the returned expression replaces the given one."""
+
+    def expr(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
+        """Check any expression; return it with `type` and `const` set."""
+
+    def value(self, e: ast.Expr, want: Type | None = None) -> ast.Expr:
+        """Check and return an expression that must have a value to compute with."""
+
+    def bool_expr(self, e: ast.Expr, what: str) -> ast.Expr:
+        """Check and return a condition."""
+
+    def constant(self, e: ast.Expr, what: str) -> tuple[ast.Expr, int | None]:
+        """Check and return an expression that must be a compile-time number."""
+
+
+class ChecksCalls(Protocol):
+    """Checks calls."""
+
+    def call(self, e: ast.Call, want: Type | None = None) -> ast.Expr:
+        """Check and return a call of any kind."""
+
+
+class ChecksBodies(Protocol):
+    """Checks the functions and instances that a call or a declaration among statements creates."""
+
+    def check_function(self, decl: ast.FunctionDecl, aliases: Sequence[ast.Declaration] = ()) -> None:
+        """Check a function with its body; `aliases` are the types of a generic one."""
+
+    def check_instantiation(self, inst: ast.Instantiation) -> None:
+        """Check an instance with the methods that it implements."""

@@ -10,9 +10,7 @@ from p4lite.compiler.check.calls import as_name, is_lvalue
 from p4lite.compiler.check.coerce import Coercion, is_or_holds_int, show
 from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import ExpressionChecker
-from p4lite.compiler.check.protocols import ChecksBodies
-from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.scope import closest
+from p4lite.compiler.check.scope import ChecksBodies, Run, closest
 from p4lite.compiler.types import Type
 
 _RUN_TIME = ("state", "apply", "action", "function")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.architecture import ARCHITECTURES, PSA, V1MODEL
-from p4lite.compiler.check import advice, corelib
+from p4lite.compiler.check import advice, typenames
 from p4lite.compiler.check.calls import CallChecker
 from p4lite.compiler.check.coerce import Coercion, show
 from p4lite.compiler.check.constants import compile_time
 from p4lite.compiler.check.expressions import ACTIONS, ExpressionChecker
-from p4lite.compiler.check.run import Run
-from p4lite.compiler.check.scope import closest
+from p4lite.compiler.check.scope import Run, closest
 from p4lite.compiler.check.statements import StatementChecker
 from p4lite.compiler.types import Type
 
@@ -68,7 +67,7 @@ class TableChecker:
             kind.type, kind.const = ty.MATCH_KIND, ast.EnumValue("match_kind", kind.name)
             kt = ty.strip_newtypes(k.expr.type or ty.UNKNOWN)
             named = any(a.name == "name" for a in k.annotations)
-            if not named and corelib.needs_name(k.expr) and not isinstance(kt, ty.UnknownType):
+            if not named and typenames.needs_name(k.expr) and not isinstance(kt, ty.UnknownType):
                 self.run.error(
                     k.expr.pos, 'a key that is not a plain field needs a name: add @name("...") before the ;'
                 )
@@ -195,7 +194,7 @@ class TableChecker:
                 self.run.error(key.pos, f"a mask for a key that matches {kind}")
             elif isinstance(key, ast.Mask) and kind == "lpm":
                 width = ty.max_width_bits(k.expr.type or ty.UNKNOWN)
-                if width and isinstance(key.mask.const, int) and not corelib.prefix_mask(key.mask.const, width):
+                if width and isinstance(key.mask.const, int) and not typenames.prefix_mask(key.mask.const, width):
                     self.run.error(key.pos, "the mask of a key that matches lpm must be a prefix: ones, then zeros")
             elif isinstance(key, ast.DontCare) and kind == "exact":
                 self.run.error(key.pos, "'_' for a key that matches exact")

@@ -8,15 +8,15 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import block_at
 from p4lite.compiler.midend import graph, lir
+from p4lite.compiler.midend.arguments import unsupported
 from p4lite.compiler.midend.calls import CallLowering
 from p4lite.compiler.midend.emitter import Env
 from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.externs import Externs
-from p4lite.compiler.midend.instances import Instances
 from p4lite.compiler.midend.lir import BasicBlock
+from p4lite.compiler.midend.objects import Instances
 from p4lite.compiler.midend.parsers import ParserLowering, selects_for_branches
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.values import Value
 

@@ -12,17 +12,14 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.arguments import Bound, as_written, bindings, rebind
-from p4lite.compiler.midend.effects import has_effects
-from p4lite.compiler.midend.emitter import Env, Frame, Routine
+from p4lite.compiler.midend.arguments import Bound, as_written, bindings, rebind, unsupported
+from p4lite.compiler.midend.emitter import Env, Frame, Routine, has_effects
 from p4lite.compiler.midend.exprs import ExpressionLowering
 from p4lite.compiler.midend.hidden import HiddenTables
-from p4lite.compiler.midend.instances import Instances
 from p4lite.compiler.midend.lir import BasicBlock, Const, ElemField, ElemRef, LoweredAction, Prim
 from p4lite.compiler.midend.names import control_plane_name, qualified
-from p4lite.compiler.midend.objects import ControlInstance
+from p4lite.compiler.midend.objects import ControlInstance, Instances
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from p4lite.compiler import ast
+from p4lite.compiler import types as t
 from p4lite.compiler.architecture import Architecture
 from p4lite.compiler.midend import lir
-from p4lite.compiler.midend.claims import Claims
 from p4lite.compiler.midend.lir import BasicBlock, Branch, Expr, Field, Jump, LOp
+from p4lite.compiler.midend.names import Claims
 from p4lite.compiler.midend.storage import Storage, boolean
 from p4lite.compiler.midend.values import Boolean, Value
 
@@ -218,3 +219,38 @@ class Emitter:
         lines = self.sources.get(pos.file, [])
         text = lines[pos.line - 1][pos.col - 1 :] if pos.line <= len(lines) else ""
         return lir.SourceInfo(pos.file, pos.line, pos.col, re.split(r"[;{]", text)[0].strip())
+
+
+def has_effects(nodes: Iterable[ast.Node | None]) -> bool:
+    """Return whether evaluating one of the expressions can change anything (or raise a parser error)."""
+    return any(n is not None and _effects(n) for n in nodes)
+
+
+def can_exit(decl: ast.ActionDecl) -> bool:
+    """Return whether the action, or one that it calls, has an exit statement."""
+    seen: set[ast.Node] = set()
+    todo: list[ast.Node] = [decl]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Exit):
+            return True
+        target = node.target if isinstance(node, ast.Call) else None
+        if isinstance(target, (ast.ActionDecl, ast.FunctionDecl)) and target not in seen:
+            seen.add(target)
+            todo.append(target)
+        todo.extend(ast.children(node))
+    return False
+
+
+_PURE_KINDS = frozenset({ast.CallKind.SIZE_METHOD, ast.CallKind.CONSTRUCTOR})
+
+
+def _effects(node: ast.Node) -> bool:
+    for n in ast.walk(node):
+        if isinstance(n, ast.Call) and n.const is None and n.kind not in _PURE_KINDS:
+            if n.kind is ast.CallKind.HEADER_METHOD and n.method == "isValid":
+                continue
+            return True
+        if isinstance(n, ast.Member) and n.name == "last" and isinstance(n.expr.type, t.StackType):
+            return True
+    return False

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.callees import Callees
-from p4lite.compiler.midend.effects import has_effects
+from p4lite.compiler.midend.arguments import Callees, unsupported
+from p4lite.compiler.midend.emitter import has_effects
 from p4lite.compiler.midend.lir import BasicBlock, Const, ElemRef, Expr, LastIndex, Op
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (
     ENUM_WIDTH,

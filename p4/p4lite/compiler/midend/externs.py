@@ -8,13 +8,12 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.arguments import as_written, bindings
-from p4lite.compiler.midend.effects import has_effects
+from p4lite.compiler.midend.arguments import as_written, bindings, unsupported
+from p4lite.compiler.midend.emitter import has_effects
 from p4lite.compiler.midend.exprs import ExpressionLowering, data_width, needed_shape
 from p4lite.compiler.midend.lir import Const, Expr, Field, FieldList, LoweredAssign, ObjectRef, Prim
 from p4lite.compiler.midend.objects import ExternInstance, add_own, claim
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import (
     Boolean,

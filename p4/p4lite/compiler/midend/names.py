@@ -1,11 +1,14 @@
-"""Names as the control plane sees them: of declarations, and of table keys."""
+"""Names as the control plane sees them, one object of a kind for each, and the numbers in annotations."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
+from p4lite.compiler.diagnostics import Unsupported
+from p4lite.compiler.midend.arguments import unsupported
 
 
 class UniqueNames:
@@ -102,3 +105,68 @@ def _number(expr: ast.Expr) -> str:
     if isinstance(literal, ast.IntLiteral) and "0x" in literal.text.lower():
         return hex(expr.const)
     return str(expr.const)
+
+
+def annotation_numbers(annotation: ast.Annotation, decls: list[ast.Declaration]) -> list[int]:
+    """Return numbers in an annotation: literals, constants, members of serializable enums."""
+    if annotation.exprs:
+        found = [e.const for e in annotation.exprs]
+    else:
+        found = [_named_number(item, decls) for item in "".join(annotation.tokens).split(",")]
+    numbers = [n for n in found if isinstance(n, int)]
+    if not numbers or len(numbers) != len(found):
+        raise unsupported(annotation.pos, f"@{annotation.name} of anything but constant numbers")
+    return numbers
+
+
+def _named_number(text: str, decls: list[ast.Declaration]) -> int | None:
+    name, dot, member = text.partition(".")
+    for decl in decls:
+        if decl.name != name:
+            continue
+        if dot and isinstance(decl, ast.EnumDecl) and isinstance(decl.type, t.SerEnumType):
+            return decl.type.values.get(member)
+        if not dot and isinstance(decl, ast.ConstDecl) and isinstance(decl.const, int):
+            return decl.const
+    literal = re.fullmatch(r"(?:\d+[ws])?(0[xXbBoO])?([0-9a-fA-F_]+)", text)
+    if literal is None:
+        return None
+    base = {"0x": 16, "0b": 2, "0o": 8}.get((literal[1] or "").lower(), 10)
+    try:
+        return int(literal[2].replace("_", ""), base)
+    except ValueError:
+        return None
+
+
+class Claims:
+    """The owner of each name. A second owner is refused: switch and control plane find objects by their names."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str], tuple[object, ast.Pos]] = {}
+        self._instances: dict[str, list[ast.Pos]] = {}
+
+    def instance(self, path: str, pos: ast.Pos) -> None:
+        """Note an instance of a parser or control with the control-plane name `path`."""
+        self._instances.setdefault(path, []).append(pos)
+
+    def claim(self, kind: str, name: str, owner: object, pos: ast.Pos) -> None:
+        """Record the object of this kind and name, declared at `pos`. Raises `Unsupported` if another one has it."""
+        known, place = self._owners.setdefault((kind, name), (owner, pos))
+        if known == owner:
+            return
+        path = name
+        while path:
+            path = path.rpartition(".")[0]
+            made = self._instances.get(path, [])
+            if len(made) > 1 and place == pos:
+                raise Unsupported(
+                    made[1],
+                    f"a second instance with the control-plane name '{path}' (the first is at {made[0]}): its {kind} "
+                    f"'{name}' would be there twice; declare instances with names of their own, as in C() first; "
+                    "C() second;",
+                )
+        raise Unsupported(pos, f"a second {kind} with the control-plane name '{name}'; the first is at {place}")
+
+    def taken(self, *kinds: str) -> set[str]:
+        """Return the names that objects of these kinds have."""
+        return {name for kind, name in self._owners if kind in kinds}

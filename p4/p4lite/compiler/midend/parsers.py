@@ -7,7 +7,7 @@ from itertools import product
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.arguments import bindings, rebind
+from p4lite.compiler.midend.arguments import bindings, rebind, unsupported
 from p4lite.compiler.midend.calls import CallLowering
 from p4lite.compiler.midend.emitter import Frame
 from p4lite.compiler.midend.exprs import ExpressionLowering
@@ -24,7 +24,6 @@ from p4lite.compiler.midend.lir import (
 from p4lite.compiler.midend.names import UniqueNames, control_plane_name, qualified
 from p4lite.compiler.midend.objects import ParserInstance
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value, as_const
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
+from p4lite.compiler.midend.arguments import unsupported
 from p4lite.compiler.midend.emitter import Emitter, Frame
 from p4lite.compiler.midend.lir import (
     Const,
@@ -21,7 +22,6 @@ from p4lite.compiler.midend.lir import (
     Prim,
     Valid,
 )
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import boolean, data_shape
 from p4lite.compiler.midend.values import (
     Boolean,

@@ -8,18 +8,17 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import PSA, V1MODEL, architecture
 from p4lite.compiler.midend import graph, lir
+from p4lite.compiler.midend.arguments import Callees, unsupported
 from p4lite.compiler.midend.blocks import ArchitectureLowering, Blocks
-from p4lite.compiler.midend.callees import Callees
 from p4lite.compiler.midend.calls import KINDS, CallLowering
 from p4lite.compiler.midend.exprs import ExpressionLowering
+from p4lite.compiler.midend.graph import optimise
 from p4lite.compiler.midend.hidden import HiddenTables
-from p4lite.compiler.midend.instances import Instances, count_apply_sites
 from p4lite.compiler.midend.lir import BasicBlock
-from p4lite.compiler.midend.optimise import optimise
+from p4lite.compiler.midend.objects import Instances, count_apply_sites
 from p4lite.compiler.midend.parsers import ParserLowering
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.psa import PsaLowering
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.tables import TableLowering
 from p4lite.compiler.midend.v1model import V1ModelLowering

@@ -11,8 +11,10 @@ from __future__ import annotations
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, graph, lir
+from p4lite.compiler.midend.arguments import unsupported
 from p4lite.compiler.midend.blocks import ArchitectureLowering, Blocks
 from p4lite.compiler.midend.externs import IN_DEPARSER, Externs
+from p4lite.compiler.midend.graph import written_field
 from p4lite.compiler.midend.lir import (
     BasicBlock,
     Const,
@@ -27,8 +29,6 @@ from p4lite.compiler.midend.lir import (
     Prim,
 )
 from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, add_register, int_argument
-from p4lite.compiler.midend.optimise import written_field
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, StoredHeader, Struct, Value
 

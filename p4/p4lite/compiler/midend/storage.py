@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
+from p4lite.compiler.midend.arguments import unsupported
 from p4lite.compiler.midend.lir import (
     Field,
     FieldDef,
@@ -17,7 +18,6 @@ from p4lite.compiler.midend.lir import (
     UnionStackInst,
 )
 from p4lite.compiler.midend.names import UniqueNames, control_plane_name, field_name
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.values import (
     ENUM_WIDTH,
     Boolean,

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from p4lite.compiler import ast
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend import arith, lir
-from p4lite.compiler.midend.annotations import annotation_numbers
-from p4lite.compiler.midend.arguments import bindings
+from p4lite.compiler.midend.arguments import bindings, unsupported
 from p4lite.compiler.midend.calls import CallLowering
-from p4lite.compiler.midend.effects import can_exit
-from p4lite.compiler.midend.emitter import Env, Frame
+from p4lite.compiler.midend.emitter import Env, Frame, can_exit
 from p4lite.compiler.midend.exprs import ExpressionLowering
-from p4lite.compiler.midend.instances import Instances
 from p4lite.compiler.midend.lir import (
     DEFAULT_TABLE_SIZE,
     ActionProfile,
@@ -27,10 +24,9 @@ from p4lite.compiler.midend.lir import (
     LoweredTable,
     TableKey,
 )
-from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
-from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, int_argument
+from p4lite.compiler.midend.names import annotation_numbers, control_plane_name, in_place_name, key_name, qualified
+from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, Instances, int_argument
 from p4lite.compiler.midend.places import Places
-from p4lite.compiler.midend.report import unsupported
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Value, as_const

@@ -14,8 +14,7 @@ from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name
 from p4lite.compiler.p4info.blocks import BlockItem, Extern, Flat, calls_in_action, flatten, top_externs
-from p4lite.compiler.p4info.ids import Symbols, field_ids
-from p4lite.compiler.p4info.notes import add_annotations, add_documentation, is_hidden, pairs_of
+from p4lite.compiler.p4info.ids import Symbols, add_annotations, add_documentation, field_ids, is_hidden, pairs_of
 from p4lite.compiler.p4info.tables import TableWriter, set_match_type
 from p4lite.compiler.p4info.typeinfo import TypeInfo, flat_fields, type_name
 

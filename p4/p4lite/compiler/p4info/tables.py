@@ -12,8 +12,7 @@ from p4lite.compiler.architecture import Architecture
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_name, qualified
 from p4lite.compiler.p4info.blocks import BlockInstance, BlockItem, Extern, make_extern
-from p4lite.compiler.p4info.ids import Symbols, field_ids
-from p4lite.compiler.p4info.notes import add_annotations, add_documentation
+from p4lite.compiler.p4info.ids import Symbols, add_annotations, add_documentation, field_ids
 from p4lite.compiler.p4info.typeinfo import TypeInfo, bytes_of, type_name, value_width
 
 DEFAULT_TABLE_SIZE = 1024

@@ -8,12 +8,11 @@ from p4lite.recursion import deep_recursion
 from p4lite.switch.bmv2.model import Bmv2Architecture, FieldRef, Model
 from p4lite.switch.codegen.calculations import CalculationCodegen
 from p4lite.switch.codegen.cexpr import CExpr
-from p4lite.switch.codegen.entries import load_initial
 from p4lite.switch.codegen.expr import ExprBuilder, ExprScope
 from p4lite.switch.codegen.packing import PackedItem, append_padded, header_bytes, store_header
 from p4lite.switch.codegen.parsers import ParserCodegen
 from p4lite.switch.codegen.phv import Layout, c_string, comment
-from p4lite.switch.codegen.pipelines import PipelineCodegen, table_flags
+from p4lite.switch.codegen.pipelines import PipelineCodegen, load_initial, table_flags
 from p4lite.switch.codegen.primitives import PrimitiveCodegen
 from p4lite.switch.errors import InterpretedOnly, ProgramError
 from p4lite.switch.program.facts import ActionFacts, Facts

@@ -20,8 +20,7 @@ from p4lite.switch.fabric.values import (
     check_clone_session,
     check_multicast_group,
 )
-from p4lite.switch.runtime.instance import ProgramInstance
-from p4lite.switch.runtime.loader import LoadedProgram
+from p4lite.switch.runtime.loader import LoadedProgram, ProgramInstance
 
 
 def _c_replicas(core: FabricCore, replicas: Sequence[Replica]) -> Any:

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from p4lite.switch.codegen.entries import words_of
+from p4lite.switch.codegen.pipelines import words_of
 from p4lite.switch.errors import BuildError, ProgramError
 from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.native.build import PROGRAM_DIR, build

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import platform
@@ -18,15 +19,93 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
-from p4lite import progress
-from p4lite.files import write_whole
-from p4lite.folders import FolderError, cache_path, make_private
+from p4lite import terminal
+from p4lite.files import UNFINISHED, FolderError, cache_path, is_private_file, make_private, write_whole
 from p4lite.switch.errors import BuildError
-from p4lite.switch.native.store import Store
+
+#: Folders and files of killed builds are removed after this time; no build takes as long.
+ABANDONED_S = 3600
+
+
+class Store:
+    """Objects by name in a folder that only we can write to. All methods but `find` let OSError through."""
+
+    BUILD_PREFIX: ClassVar = "build-"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, name: str) -> Path | None:
+        """Return the object's path if it is there and whole."""
+        path = self.folder / name
+        try:
+            with self._locked(fcntl.LOCK_SH):
+                if not self._is_whole(path):
+                    return None
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return path
+
+    def put(self, name: str, made: Path) -> Path:
+        """Store a copy of the file `made` under a name; return its path."""
+        data = made.read_bytes()
+        path = self.folder / name
+        with self._locked(fcntl.LOCK_EX):
+            write_whole(path, data, mode=0o755)
+            write_whole(self._sum_file(path), _sum(data), mode=0o644)
+        self._sweep()
+        return path
+
+    def copy(self, name: str, target: Path) -> bool:
+        """Copy a whole object to `target`; return False when there is none."""
+        found = self.find(name)
+        if found is None:
+            return False
+        shutil.copyfile(found, target)
+        return True
+
+    def _sum_file(self, path: Path) -> Path:
+        return path.with_name(path.name + ".sum")
+
+    def _is_whole(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            return is_private_file(os.fstat(file.fileno())) and (
+                self._sum_file(path).read_text(encoding="ascii", errors="replace") == _sum(file.read())
+            )
+
+    @contextlib.contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        access = os.O_RDONLY if kind == fcntl.LOCK_SH else os.O_RDWR | os.O_CREAT
+        handle = os.open(self.folder / ".lock", access | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, kind)
+            yield
+        finally:
+            os.close(handle)
+
+    def _sweep(self) -> None:
+        """Remove the remains of killed builds."""
+        for pattern in (f"{self.BUILD_PREFIX}*", f".*{UNFINISHED}"):
+            for path in self.folder.glob(pattern):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime <= ABANDONED_S:
+                        continue
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                    else:
+                        path.unlink()
+
+
+def _sum(data: bytes) -> str:
+    return f"{len(data)} {hashlib.sha256(data).hexdigest()}\n"
+
 
 CORE_DIR = Path(__file__).parents[1] / "core"
 """The C sources; `describe.h` there is for both libraries."""
@@ -181,7 +260,7 @@ def _wait(command: list[str], folder: Path) -> tuple[int, str]:
     ) as process:
         try:
             while True:
-                progress.look()
+                terminal.look()
                 try:
                     _, errors = process.communicate(timeout=LOOK_S)
                 except subprocess.TimeoutExpired:
@@ -247,9 +326,9 @@ def build(
             for file_name, c_text in generated.items():
                 write_whole(tmp / file_name, c_text)
                 made = tmp / (file_name + ".o")
-                progress.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
+                terminal.step(f"compiling {len(c_text) // 1000} kB of C for {name}")
                 if large:
-                    progress.notice(
+                    terminal.notice(
                         f"{name} is large: optimised with {' '.join(OPTIMISE_LARGE)}, its packets take longer"
                     )
                 _run(

@@ -17,7 +17,6 @@ from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.fabric.fabric import FabricSwitch
 from p4lite.switch.fabric.values import FabricError, Notification, NotificationKind
-from p4lite.switch.p4rt import packets
 from p4lite.switch.p4rt.arbitration import Arbiter, Client, election_value
 from p4lite.switch.p4rt.digests import Digests
 from p4lite.switch.p4rt.errors import (
@@ -30,13 +29,66 @@ from p4lite.switch.p4rt.errors import (
     invalid,
 )
 from p4lite.switch.p4rt.externs import Arrays, ValueSets
-from p4lite.switch.p4rt.pipeline import Pipeline, PipelineCache
+from p4lite.switch.p4rt.info import Info, ParamInfo, decode, encode
+from p4lite.switch.p4rt.pipeline import (
+    DELETE,
+    INSERT,
+    MODIFY,
+    DeviceTarget,
+    NoReplicator,
+    Pipeline,
+    PipelineCache,
+    control,
+)
 from p4lite.switch.p4rt.profiles import Profiles
 from p4lite.switch.p4rt.replication import DeviceReplication
-from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, DeviceTarget, NoReplicator, control
 from p4lite.switch.p4rt.tables import DeviceTables
 from p4lite.switch.p4rt.wire import PipelineRequest, PlainInsert, WriteBatch
-from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.loader import ProgramInstance
+
+
+def packet_in(info: Info, frame: bytes) -> Any:
+    """Return the PacketIn of a packet that left through the CPU port."""
+    message = p4runtime_pb2.PacketIn()
+    fields = info.packet_in or ()
+    size = _header_bytes(fields)
+    if not fields or len(frame) < size:
+        message.payload = frame
+        return message
+    header = int.from_bytes(frame[:size], "big")
+    left = size * 8
+    for field in fields:
+        left -= field.width
+        value = header >> left & ((1 << field.width) - 1)
+        message.metadata.add(metadata_id=field.id, value=encode(value))
+    message.payload = frame[size:]
+    return message
+
+
+def packet_out(info: Info, message: Any) -> bytes:
+    """Return the packet to receive on the CPU port; INVALID_ARGUMENT when its metadata is not that of the P4Info."""
+    fields = info.packet_out or ()
+    given: dict[int, bytes] = {}
+    known = {field.id for field in fields}
+    for metadata in message.metadata:
+        if metadata.metadata_id not in known:
+            raise invalid(f"packet-out has no metadata field with id {metadata.metadata_id}")
+        if metadata.metadata_id in given:
+            raise invalid(f"packet-out metadata {metadata.metadata_id} is given twice")
+        given[metadata.metadata_id] = metadata.value
+    header = 0
+    for field in fields:
+        if field.id not in given:
+            raise invalid(f"packet-out lacks metadata '{field.name}' (id {field.id})")
+        header = header << field.width | decode(given[field.id], field.width, f"metadata '{field.name}'")
+    size = _header_bytes(fields)
+    header <<= size * 8 - sum(field.width for field in fields)
+    return header.to_bytes(size, "big") + bytes(message.payload)
+
+
+def _header_bytes(fields: tuple[ParamInfo, ...]) -> int:
+    return (sum(field.width for field in fields) + 7) // 8
+
 
 _Set = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Get = p4runtime_pb2.GetForwardingPipelineConfigRequest
@@ -344,7 +396,7 @@ class Device:
             raise P4RtError(PERMISSION_DENIED, "only the primary sends packets")
         if self._forwarding is None:
             raise P4RtError(FAILED_PRECONDITION, f"device {self.device_id} has no pipeline")
-        frame = packets.packet_out(self._forwarding.pipeline.info, packet)
+        frame = packet_out(self._forwarding.pipeline.info, packet)
         try:
             self.switch.packet_out(frame)
         except FabricError as error:
@@ -366,7 +418,7 @@ class Device:
             ports = False
             for note in notifications:
                 if note.kind is NotificationKind.PACKET_IN:
-                    self._broadcast(packet=packets.packet_in(forwarding.pipeline.info, note.data))
+                    self._broadcast(packet=packet_in(forwarding.pipeline.info, note.data))
                 elif note.kind is NotificationKind.DIGEST:
                     found = forwarding.digests.sample(note.ident, note.data, time.monotonic_ns())
                     if found is not None:

@@ -13,10 +13,9 @@ from typing import Any
 
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
-from p4lite.switch.p4rt.bytestrings import encode, encode_signed
 from p4lite.switch.p4rt.errors import ALREADY_EXISTS, NOT_FOUND, P4RtError, invalid
-from p4lite.switch.p4rt.pipeline import Pipeline
-from p4lite.switch.p4rt.state import DELETE, INSERT
+from p4lite.switch.p4rt.info import encode, encode_signed
+from p4lite.switch.p4rt.pipeline import DELETE, INSERT, Pipeline
 
 #: Samples kept in a list when the controller sets no limit.
 UNLIMITED_LIST = 4096

@@ -11,7 +11,6 @@ from typing import Any
 from p4.config.v1 import p4info_pb2
 from p4.v1 import p4data_pb2, p4runtime_pb2
 
-from p4lite.switch.p4rt.bytestrings import decode, decode_signed, encode, encode_signed
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     OUT_OF_RANGE,
@@ -20,9 +19,9 @@ from p4lite.switch.p4rt.errors import (
     P4RtError,
     invalid,
 )
-from p4lite.switch.p4rt.info import ArrayInfo
-from p4lite.switch.p4rt.state import MODIFY, DeviceTarget, control
-from p4lite.switch.runtime.instance import MeterConfig
+from p4lite.switch.p4rt.info import ArrayInfo, decode, decode_signed, encode, encode_signed
+from p4lite.switch.p4rt.pipeline import MODIFY, DeviceTarget, control
+from p4lite.switch.runtime.loader import MeterConfig
 
 _COLOURS = "meters do not count per colour"
 

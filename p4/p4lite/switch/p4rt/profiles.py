@@ -12,8 +12,6 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.p4rt.actions import action_call
-from p4lite.switch.p4rt.bytestrings import decode
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     FAILED_PRECONDITION,
@@ -23,8 +21,9 @@ from p4lite.switch.p4rt.errors import (
     P4RtError,
     invalid,
 )
-from p4lite.switch.p4rt.info import ProfileInfo
-from p4lite.switch.p4rt.state import DELETE, INSERT, DeviceTarget, control
+from p4lite.switch.p4rt.info import ProfileInfo, decode
+from p4lite.switch.p4rt.match import action_call
+from p4lite.switch.p4rt.pipeline import DELETE, INSERT, DeviceTarget, control
 
 #: A member of weight n takes n places in its group; a group may have this many places.
 MAX_GROUP_PLACES = 65536

@@ -11,9 +11,9 @@ from typing import Any
 from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.fabric.values import CloneSession, Replica
-from p4lite.switch.p4rt.bytestrings import decode, encode
 from p4lite.switch.p4rt.errors import ALREADY_EXISTS, NOT_FOUND, UNIMPLEMENTED, P4RtError, invalid
-from p4lite.switch.p4rt.state import DELETE, INSERT, DeviceTarget, control
+from p4lite.switch.p4rt.info import decode, encode
+from p4lite.switch.p4rt.pipeline import DELETE, INSERT, DeviceTarget, control
 
 MAX_GROUP = 65535
 MAX_SESSION = 32767

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import logging
 import math
 import queue
@@ -16,7 +17,8 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -24,7 +26,6 @@ from google.protobuf.message import DecodeError
 from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
-from p4lite.switch.p4rt import patience
 from p4lite.switch.p4rt.device import Device, ReadErrors
 from p4lite.switch.p4rt.errors import (
     CANCELLED,
@@ -39,9 +40,105 @@ from p4lite.switch.p4rt.errors import (
     abort_batch,
     invalid,
 )
-from p4lite.switch.p4rt.patience import StreamThreads, Waiting
 from p4lite.switch.p4rt.pipeline import PipelineCache
 from p4lite.switch.p4rt.wire import PipelineRequest, parse_pipeline, parse_write
+
+#: Calls other than streams that are worked on at once.
+THREADS = 64
+#: The threads that write the answers of Reads, whose duration depends on the clients.
+READ_THREADS = 64
+MAX_STREAMS = 1024
+#: At most this many streams may be open that have not arbitrated, and for this long.
+SILENT_STREAMS, SILENT_S = 640, 10.0
+#: At most this many calls may be open whose request has not come, and for this long.
+UNSENT_CALLS, UNSENT_S = 32, 10.0
+#: At most this many Reads may be open whose client takes nothing, and for this long.
+UNREAD_CALLS, UNREAD_S = 48, 30.0
+#: The limit of simultaneous calls on one connection, announced by HTTP/2; the client queues the rest.
+MIN_CALLS_PER_CONNECTION, CALLS_PER_DEVICE = 256, 4
+
+
+class Waiting:
+    """Calls that wait for their client. Another thread may end each of them by a function.
+
+    `most` and `seconds` (of the machine's clock) may be infinite, for a simulation whose only clients are in its own
+    process: a busy machine must not change its result.
+    """
+
+    def __init__(self, most: float, seconds: float) -> None:
+        self.most, self.seconds = most, seconds
+        self._lock = threading.Lock()
+        self._tokens = itertools.count()
+        #: In the order in which they began to wait: (since, how to end it).
+        self._calls: dict[int, tuple[float, Callable[[], Any]]] = {}
+
+    def add(self, end: Callable[[], Any]) -> int:
+        """Watch a call that begins to wait; return the token for `remove`. May end another call."""
+        with self._lock:
+            token = next(self._tokens)
+            self._calls[token] = (time.monotonic(), end)
+            oldest = self._calls.pop(next(iter(self._calls)))[1] if len(self._calls) > self.most else None
+        if oldest is not None:
+            oldest()
+        return token
+
+    def remove(self, token: int) -> None:
+        """Stop watching a call."""
+        with self._lock:
+            self._calls.pop(token, None)
+
+    @contextmanager
+    def wait(self, end: Callable[[], Any]) -> Iterator[None]:
+        """Watch the call that waits within this context; `end` ends it."""
+        token = self.add(end)
+        try:
+            yield
+        finally:
+            self.remove(token)
+
+    def expire(self) -> None:
+        """End the calls whose time is over."""
+        now = time.monotonic()
+        with self._lock:
+            over = [token for token, (since, _) in self._calls.items() if now - since > self.seconds]
+            ends = [self._calls.pop(token)[1] for token in over]
+        for end in ends:
+            end()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+class StreamThreads(ThreadPoolExecutor):
+    """A thread for each stream, which ends with it. Beyond the limit a few threads refuse the streams."""
+
+    def __init__(self, most: int = MAX_STREAMS + 64) -> None:
+        super().__init__(4, thread_name_prefix="p4rt-refuse")
+        self._most = most
+        self._count = 0
+        self._count_lock = threading.Lock()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a call in a thread of its own, or beyond the limit in one of the few refusing threads."""
+        with self._count_lock:
+            full = self._count >= self._most
+            self._count += not full
+        if full:
+            return super().submit(fn, *args, **kwargs)
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            # gRPC needs the time of the end, not the result.
+            try:
+                fn(*args, **kwargs)
+            finally:
+                with self._count_lock:
+                    self._count -= 1
+                future.set_result(None)
+
+        threading.Thread(target=run, name="p4rt-stream-out", daemon=True).start()
+        return future
+
 
 API_VERSION = "1.4.1"
 SERVICE = "p4.v1.P4Runtime"
@@ -128,10 +225,10 @@ class P4RuntimeService:
         self.chores: list[Callable[[], None]] = [self._expire, self._free_ended_streams]
         self._streams_ended = 0
         self._tidied_at = 0.0
-        self.silent = Waiting(*((math.inf, math.inf) if patient else (patience.SILENT_STREAMS, patience.SILENT_S)))
-        self.unsent = Waiting(*((math.inf, math.inf) if patient else (patience.UNSENT_CALLS, patience.UNSENT_S)))
-        self.unread = Waiting(*((math.inf, math.inf) if patient else (patience.UNREAD_CALLS, patience.UNREAD_S)))
-        self.readers = ThreadPoolExecutor(patience.READ_THREADS, thread_name_prefix="p4rt-read")
+        self.silent = Waiting(*((math.inf, math.inf) if patient else (SILENT_STREAMS, SILENT_S)))
+        self.unsent = Waiting(*((math.inf, math.inf) if patient else (UNSENT_CALLS, UNSENT_S)))
+        self.unread = Waiting(*((math.inf, math.inf) if patient else (UNREAD_CALLS, UNREAD_S)))
+        self.readers = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="p4rt-read")
         self._stream_threads = StreamThreads()
 
     # -- devices -----------------------------------------------------------------------------------------
@@ -352,11 +449,11 @@ class P4RuntimeService:
     def _stream_channel(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         stream = Stream()
         with self._lock:
-            full = len(self._streams) >= patience.MAX_STREAMS
+            full = len(self._streams) >= MAX_STREAMS
             if not full:
                 self._streams.add(stream)
         if full:
-            abort(context, P4RtError(RESOURCE_EXHAUSTED, f"{patience.MAX_STREAMS} streams are open"))
+            abort(context, P4RtError(RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open"))
         stream.silent = self.silent.add(lambda: stream.close(_SILENT))
         if not context.add_callback(stream.close):
             stream.close()
@@ -404,7 +501,7 @@ class P4RuntimeService:
 
 
 _SILENT = P4RtError(
-    DEADLINE_EXCEEDED, f"no arbitration within {patience.SILENT_S:g} s, or too many streams without; arbitrate first"
+    DEADLINE_EXCEEDED, f"no arbitration within {SILENT_S:g} s, or too many streams without; arbitrate first"
 )
 
 

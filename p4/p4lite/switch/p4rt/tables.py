@@ -11,7 +11,6 @@ from typing import Any
 
 from p4.v1 import p4runtime_pb2
 
-from p4lite.switch.p4rt.actions import action_call, action_message, decode_action
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     NOT_FOUND,
@@ -22,10 +21,17 @@ from p4lite.switch.p4rt.errors import (
 )
 from p4lite.switch.p4rt.externs import meter_config, meter_message
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, TABLE_ONLY
-from p4lite.switch.p4rt.match import MatchItem, decode_match, encode_match, match_items
-from p4lite.switch.p4rt.pipeline import TableBinding
+from p4lite.switch.p4rt.match import (
+    MatchItem,
+    action_call,
+    action_message,
+    decode_action,
+    decode_match,
+    encode_match,
+    match_items,
+)
+from p4lite.switch.p4rt.pipeline import DELETE, INSERT, MODIFY, DeviceTarget, TableBinding, control
 from p4lite.switch.p4rt.profiles import Profiles
-from p4lite.switch.p4rt.state import DELETE, INSERT, MODIFY, DeviceTarget, control
 from p4lite.switch.p4rt.wire import PlainInsert
 from p4lite.switch.program.entry import ActionCall, GroupRef, MatchValue, MemberRef
 

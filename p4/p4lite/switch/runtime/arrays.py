@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, TableFacts, ValueSetFacts
-from p4lite.switch.runtime.handle import check64
+from p4lite.switch.runtime.abi import check64
 from p4lite.switch.runtime.tables import TableControl
 
 

@@ -15,7 +15,17 @@ from p4lite.switch.native.build import LARGE, PROGRAM_DIR, build
 from p4lite.switch.program.facts import Facts
 from p4lite.switch.program.load import load_facts
 from p4lite.switch.runtime.abi import OpenedProgram, open_program
-from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.arrays import ArrayControl, CounterValue, MeterConfig
+from p4lite.switch.runtime.profiles import Group, ProfileMember
+from p4lite.switch.runtime.tables import Entry
+
+__all__ = ["CounterValue", "Entry", "Group", "MeterConfig", "ProfileMember", "ProgramInstance"]
+
+
+class ProgramInstance(ArrayControl):
+    """One switch's state: a `Handle` (abi.py) and what can be done to action profiles (profiles.py), to tables
+    (tables.py), and to arrays, those of tables among them (arrays.py), each on top of those before."""
+
 
 RUNTIME = ("tables.c", "instance.c", "arrays.c", "hashes.c", "control.c", "describe.c")
 

@@ -10,8 +10,7 @@ from typing import Any
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import Facts, Profile, TableFacts
-from p4lite.switch.runtime.abi import OpenedProgram
-from p4lite.switch.runtime.handle import Handle
+from p4lite.switch.runtime.abi import Handle, OpenedProgram
 
 MAX_GROUP = 1 << 16
 

@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char_p, c_int64, c_uint8, c_uint32, c_void_p
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.loader import ProgramInstance
 
 MAX_PACKET = 1 << 16
 

@@ -7,22 +7,31 @@ a second for `wait`. At the end every port must have sent exactly the packets it
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits
 from p4lite.switch.multicast import Nodes, Replication
-from p4lite.switch.program.entry import ActionCall, EntryAction, MemberRef
-from p4lite.switch.program.facts import Array, Facts, TableFacts
-from p4lite.switch.runtime.instance import MeterConfig
-from p4lite.switch.runtime.loader import LoadedProgram
-from p4lite.switch.stf.diff import hex_diff, mismatches
-from p4lite.switch.stf.names import PRIORITY_PIVOT, NameProblem, action_call, resolve, table_key
+from p4lite.switch.program.entry import (
+    ActionCall,
+    EntryAction,
+    Exact,
+    Lpm,
+    MatchValue,
+    MemberRef,
+    Optional,
+    Range,
+    Ternary,
+)
+from p4lite.switch.program.facts import ActionFacts, Array, Facts, KeyFacts, TableFacts
+from p4lite.switch.runtime.loader import LoadedProgram, MeterConfig
 from p4lite.switch.stf.parse import (
     Add,
+    Args,
     CheckCounter,
     Command,
     Expect,
@@ -35,6 +44,179 @@ from p4lite.switch.stf.parse import (
     Wait,
     parse_number,
 )
+
+ROW = 32  # hex digits a row: 16 bytes
+
+
+def mismatches(pattern: str, exact: bool, received: bytes) -> list[int]:
+    """Return positions (in hex digits) where `received` departs from `pattern`; empty when it matches.
+
+    Digits missing from the packet count, and with `exact` also those it has too many.
+    """
+    got = received.hex().upper()
+    wrong = [at for at, want in enumerate(pattern) if want != "*" and got[at : at + 1] != want]
+    wrong += [at for at in range(len(got), len(pattern)) if pattern[at] == "*"]
+    if exact:
+        wrong += range(len(pattern), len(got))
+    return sorted(wrong)
+
+
+def _spaced(digits: str) -> str:
+    return " ".join(digits[at : at + 2] for at in range(0, len(digits), 2))
+
+
+def hex_diff(pattern: str, exact: bool, received: bytes) -> str:
+    """Return rows of 16 bytes, expected over received, with `^` under every digit that differs.
+
+    `..` stands where one of the two has ended; rows without a difference are folded into one line.
+    """
+    got = received.hex().upper()
+    wrong = set(mismatches(pattern, exact, received))
+    width = max(len(pattern), len(got))
+    lines: list[str] = []
+    folded = 0
+    for start in range(0, width, ROW):
+        end = min(start + ROW, width)
+        if not any(at in wrong for at in range(start, end)):
+            folded += (end - start + 1) // 2
+            continue
+        if folded:
+            lines.append(f"          ({folded} bytes as expected)")
+            folded = 0
+        want_row = pattern[start:end].ljust(end - start, "." if exact else " ")
+        got_row = got[start:end].ljust(end - start, ".")
+        marks = "".join("^" if at in wrong else " " for at in range(start, end))
+        lines.append(f"  {start // 2:>4}    expected {_spaced(want_row)}".rstrip())
+        lines.append(f"          received {_spaced(got_row)}".rstrip())
+        lines.append(f"                   {_spaced(marks)}".rstrip())
+    if folded and lines:
+        lines.append(f"          ({folded} more bytes as expected)")
+    return "\n".join(lines)
+
+
+T = TypeVar("T")
+#: STF's priorities: the higher wins; BMv2's command line gets this minus the priority.
+PRIORITY_PIVOT = 10000
+_STACK = re.compile(r"\$([0-9]+)")
+_BITS = {"0x": 4, "0b": 1, "0o": 3}
+
+
+class NameProblem(Exception):
+    """An unknown name or an invalid value; the text lists the known ones."""
+
+
+def resolve(name: str, known: Mapping[str, T], what: str) -> T:
+    """Return the element called `name`, or the only one whose name ends in it."""
+    if name in known:
+        return known[name]
+    for suffix in ("." + name, name):
+        found = [full for full in known if full.endswith(suffix)]
+        if len(found) == 1:
+            return known[found[0]]
+        if found:
+            raise NameProblem(f"{what} '{name}' is ambiguous: {', '.join(found)}")
+    raise NameProblem(f"no {what} '{name}'; known: {', '.join(known) or 'none'}")
+
+
+def key_position(name: str, key: Iterable[KeyFacts]) -> int:
+    """Return which key of a table an STF name means."""
+    wanted = _STACK.sub(r"[\1]", name)
+    names = [part.name for part in key]
+    tests = (
+        lambda full: full == wanted,
+        lambda full: full == wanted + "$",
+        lambda full: full in (wanted + ".$valid$", wanted + ".isValid()"),
+        lambda full: wanted.endswith((".valid", ".$valid", ".isValid")) and _valid_of(wanted) == _valid_of(full),
+        lambda full: full.endswith(("." + wanted, "." + wanted + "$")),
+        lambda full: wanted in ("valid", "$valid") and _valid_of(full) is not None,
+    )
+    for test in tests:
+        found = [position for position, full in enumerate(names) if test(full)]
+        if found:
+            return found[0]
+    raise NameProblem(f"no key '{name}'; known: {', '.join(names) or 'none'}")
+
+
+def _valid_of(name: str) -> str | None:
+    """Return the header whose validity a name means."""
+    for ending in (".$valid$", ".$valid", ".isValid()", ".isValid", ".valid"):
+        if name.endswith(ending):
+            return name.removesuffix(ending)
+    return None
+
+
+def table_key(table: TableFacts, given: Args) -> tuple[MatchValue, ...]:
+    """Return the match values of an `add`; keys not given match everything (exact ones: 0)."""
+    values: list[MatchValue] = [part.everything() or Exact(0) for part in table.key]
+    for name, value in given:
+        position = key_position(name, table.key)
+        values[position] = match_value(table.key[position], value)
+    return tuple(values)
+
+
+def match_value(key: KeyFacts, value: str) -> MatchValue:
+    """Return one key's value in any of STF's forms: number, wildcards `*`, `v/len`, `v&&&mask`, `low->high`."""
+    try:
+        return _match_value(key, value)
+    except ValueError:
+        raise NameProblem(f"'{value}' is not a value for the {key.match} key '{key.name}'") from None
+
+
+def _match_value(key: KeyFacts, value: str) -> MatchValue:
+    kind = key.match
+    if kind in ("exact", "valid"):
+        return Exact(parse_number(value))
+    if kind == "optional":
+        return Optional(None if value.strip("0xXbBoO*") == "" and "*" in value else parse_number(value))
+    if kind == "range":
+        low, arrow, high = value.partition("->")
+        return Range(parse_number(low), parse_number(high if arrow else low))
+    if kind == "lpm":
+        return _lpm(key.width, value)
+    number, operator, mask = value.partition("&&&")
+    if operator:
+        bits = parse_number(mask)
+        return Ternary(parse_number(number) & bits, bits)
+    return _ternary(key.width, value)
+
+
+def _lpm(width: int, value: str) -> Lpm:
+    number, slash, length = value.partition("/")
+    if slash:
+        prefix = parse_number(length)
+    elif number.isdigit():
+        prefix = width
+    else:
+        # A prefix is as long as the digits before the wildcards, whatever the field's width.
+        prefix = (len(number) - 2 - number.count("*")) * _BITS[number[:2].lower()]
+    bits = parse_number(number.replace("*", "0"))
+    shift = max(width - prefix, 0)
+    return Lpm(bits >> shift << shift, prefix)
+
+
+def _ternary(width: int, value: str) -> Ternary:
+    if value.isdigit():
+        return Ternary(int(value), (1 << width) - 1)
+    per_digit = _BITS[value[:2].lower()]
+    mask = 0
+    for digit in value[2:]:
+        mask = mask << per_digit | (0 if digit == "*" else (1 << per_digit) - 1)
+    return Ternary(parse_number(value.replace("*", "0")), mask & ((1 << width) - 1))
+
+
+def action_call(table: TableFacts, name: str, args: Args) -> ActionCall:
+    """Return the call of one of a table's actions with arguments by name."""
+    action: ActionFacts = resolve(name, table.actions, f"action of table '{table.name}'")
+    given = dict(args)
+    values = []
+    for param in action.params:
+        if param.name not in given:
+            raise NameProblem(f"action '{action.name}' needs an argument '{param.name}'")
+        values.append(parse_number(given.pop(param.name)))
+    if given:
+        raise NameProblem(f"action '{action.name}' has no parameter '{next(iter(given))}'")
+    return ActionCall(action.name, tuple(values))
+
 
 PACKET_GAP_NS = 1_000_000
 WAIT_NS = 1_000_000_000

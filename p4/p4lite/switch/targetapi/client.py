@@ -25,7 +25,7 @@ from p4lite.switch.fabric.values import (
     QueueLimits,
     SwitchState,
 )
-from p4lite.switch.p4rt import bytestrings
+from p4lite.switch.p4rt import info
 from p4lite.switch.targetapi import codec
 from p4lite.switch.targetapi import target_pb2 as pb
 from p4lite.switch.targetapi.values import (
@@ -285,7 +285,7 @@ class TargetClient:
 
     def write_register(self, device_id: int, register: str, index: int, value: int) -> None:
         """Set one cell of a register array."""
-        given = bytestrings.encode(value)
+        given = info.encode(value)
         self._do("WriteRegister", pb.WriteRegisterRequest(device_id=device_id, name=register, index=index, value=given))
 
     def reset_register(self, device_id: int, register: str) -> None:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from p4lite.folders import FolderError, make_private
+from p4lite.files import FolderError, make_private
 from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.errors import GrantError
 

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from p4lite.switch import errors as program_errors
 from p4lite.switch.fabric.fabric import FabricSwitch, Link, Port
 from p4lite.switch.fabric.values import FabricError
-from p4lite.switch.p4rt import bytestrings
+from p4lite.switch.p4rt import info
 from p4lite.switch.p4rt.errors import (
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
@@ -29,7 +29,7 @@ from p4lite.switch.p4rt.errors import (
     P4RtError,
 )
 from p4lite.switch.p4rt.service import P4RuntimeService
-from p4lite.switch.runtime.instance import ProgramInstance
+from p4lite.switch.runtime.loader import ProgramInstance
 from p4lite.switch.targetapi import codec
 from p4lite.switch.targetapi import target_pb2 as pb
 from p4lite.switch.targetapi.codec import CodecError
@@ -361,7 +361,7 @@ class TargetService:
                 values = [instance.register_read(request.name, request.index)]
             else:
                 values = instance.register_read_all(request.name)
-        return pb.RegisterResponse(values=[bytestrings.encode(value) for value in values])
+        return pb.RegisterResponse(values=[info.encode(value) for value in values])
 
     def write_register(self, request: pb.WriteRegisterRequest) -> None:
         """See `TargetClient.write_register`."""

@@ -1,25 +1,93 @@
-"""Advice about drops that a later statement takes back: in v1model a write of egress_spec or mcast_grp after
-mark_to_drop, in PSA `drop = false` (as in send_to_port) after `drop = true`.
-
-The walk follows a packet through a control, the tables, actions and controls that it applies, and remembers where the
-packet may have been dropped and what is known of it there: conditions that hold, values that were assigned. A later
-condition that such a packet cannot meet ends it. The walk errs towards silence: a condition on what may tell dropped
-packets from others (such as a field that an action of the same table writes) ends it, too. A drop that every packet of
-a control gets is its default, which its tables are meant to change.
-"""
+"""Advice about a program that is correct: unreachable code, headers read without a test, drops taken back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
 from p4lite.compiler.architecture import find_architecture
 from p4lite.compiler.ast import CallKind
-from p4lite.compiler.diagnostics import Reporter
-from p4lite.compiler.fates import Drop, Known, Path, is_fate, joined, overlap
+from p4lite.compiler.check import TypedProgram
+from p4lite.compiler.diagnostics import Diagnostic, Reporter
 from p4lite.compiler.position import Pos
+from p4lite.compiler.validity import check_validity
+
+Known = dict[str, bool]
+"""Conditions, as text, that hold (True) or do not."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A drop: what dropped the packet and where, what is known of such packets, the places that were set with it, and
+    all that may tell such packets from others."""
+
+    what: str
+    pos: Pos
+    known: Known
+    beside: frozenset[str] = frozenset()
+    telling: frozenset[str] = frozenset()
+
+
+@dataclass
+class Path:
+    """What is known at a place of every packet that comes there, and the drops that some of them had, by place.
+
+    `assigned`: the places that the action at hand has set to constants.
+    """
+
+    known: Known = field(default_factory=dict)
+    drops: dict[tuple[Pos, str], Drop] = field(default_factory=dict)
+    assigned: frozenset[str] = frozenset()
+
+    def copy(self) -> Path:
+        return Path(dict(self.known), dict(self.drops), self.assigned)
+
+    def tells_apart(self, drop: Drop, place: str) -> bool:
+        """Return whether a place has a value that says whether the drop happened."""
+        if is_fate(place):
+            return True
+        facts = {text for text in drop.known if text == place or text.startswith(f"{place} == ")}
+        return place in drop.beside and not facts <= self.known.keys()
+
+
+def joined(paths: Iterable[Path | None]) -> Path | None:
+    """Return what holds where paths meet, None if no path leads there."""
+    some = [path for path in paths if path is not None]
+    if len(some) < 2:
+        return some[0] if some else None
+    drops: dict[tuple[Pos, str], Drop] = {}
+    for path in some:
+        for key, drop in path.drops.items():
+            other = drops.get(key)
+            if other is not None:
+                drop = replace(
+                    drop,
+                    known=common(other.known, drop.known),
+                    beside=other.beside | drop.beside,
+                    telling=other.telling | drop.telling,
+                )
+            drops[key] = drop
+    known = some[0].known
+    for path in some[1:]:
+        known = common(known, path.known)
+    return Path(dict(known), drops, frozenset[str]().union(*(path.assigned for path in some)))
+
+
+def common(one: Known, other: Known) -> Known:
+    return {text: holds for text, holds in one.items() if other.get(text) is holds}
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether two places have bits in common: one is the other or inside of it."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def is_fate(place: str) -> bool:
+    """Return whether a place says itself that a packet was dropped."""
+    return place.endswith((".egress_spec", ".mcast_grp", ".drop"))
+
 
 DROP_PORT = 511
 MAX_STEPS = 100_000
@@ -523,3 +591,77 @@ def check_drops(main: ast.Instance, told: set[Pos], reporter: Reporter) -> None:
             if isinstance(decl, ast.ControlDecl) and decl.body is not None:
                 fields = ("egress_spec", "mcast_grp") if name == "ingress" else ("egress_spec",)
                 Drops(fields, told, reporter).control(decl)
+
+
+def lint(program: TypedProgram) -> list[Diagnostic]:
+    """Return the compiler's warnings and the advice about a program, in order of their places."""
+    reporter = Reporter(sources=program.reporter.sources)
+    used = {id(node.target) for node in _nodes(program) if isinstance(node, ast.Call) and node.target is not None}
+    used |= {id(node.decl) for node in _nodes(program) if isinstance(node, ast.ActionRef) and node.decl is not None}
+    for decl in program.decls:
+        if isinstance(decl, ast.ParserDecl) and decl.states is not None:
+            _states(decl.states, reporter)
+        elif isinstance(decl, ast.ControlDecl) and decl.body is not None:
+            for local in decl.locals:
+                if isinstance(local, ast.TableDecl):
+                    _table(local, id(local) in used, reporter)
+                elif isinstance(local, ast.ActionDecl) and id(local) not in used:
+                    reporter.warning(local.pos, f"action '{local.name}' is in no table and never called")
+    check_validity(program.main, reporter)
+    warnings = [d for d in program.diagnostics if d.severity == "warning"]
+    check_drops(program.main, {d.pos for d in warnings}, reporter)
+    found = warnings + reporter.diagnostics
+    return sorted(found, key=lambda d: (d.pos.file, d.pos.line, d.pos.col))
+
+
+def _nodes(program: TypedProgram) -> Iterator[ast.Node]:
+    for decl in program.decls:
+        yield from ast.walk(decl)
+
+
+def _states(states: list[ast.ParserState], reporter: Reporter) -> None:
+    reached: set[int] = set()
+    todo = [state for state in states if state.name == "start"]
+    while todo:
+        state = todo.pop()
+        if id(state) in reached:
+            continue
+        reached.add(id(state))
+        transition = state.transition
+        if transition is None:
+            continue
+        targets = [transition.target]
+        if transition.select is not None:
+            targets = [case.target for case in transition.select.cases]
+            if not _complete(transition.select):
+                message = "select has no default: other values end the parser with the error NoMatch"
+                reporter.warning(transition.select.pos, f"{message}; add default: accept or default: reject")
+        todo += [target for target in targets if target is not None]
+    for state in states:
+        if id(state) not in reached:
+            reporter.warning(state.pos, f"no transition from 'start' leads to state '{state.name}'")
+
+
+def _complete(select: ast.Select) -> bool:
+    """Return whether a select has a case for all values: a default, or all those of a few bits."""
+    anything = (ast.DontCare, ast.DefaultExpr)
+    for case in select.cases:
+        if all(isinstance(key, anything) or (isinstance(key, ast.Mask) and key.mask.const == 0) for key in case.keys):
+            return True
+    values = {key.const for case in select.cases for key in case.keys if len(case.keys) == 1 and key.const is not None}
+    kind = ty.strip_newtypes(select.exprs[0].type or ty.UNKNOWN)
+    if len(select.exprs) != 1:
+        return False
+    if isinstance(kind, ty.EnumType):
+        decl = ast.declaration_of(kind)
+        return isinstance(decl, ast.EnumDecl) and len(values) == len(decl.members)
+    width = 1 if isinstance(kind, ty.BoolType) else ty.max_width_bits(kind)
+    return width is not None and width < 16 and len(values) == 1 << width
+
+
+def _table(table: ast.TableDecl, applied: bool, reporter: Reporter) -> None:
+    if not applied:
+        reporter.warning(table.pos, f"table '{table.name}' is never applied")
+    elif (table.keys and table.default_action is None) or (table.keys and table.default_implicit):
+        message = f"table '{table.name}' has no default_action: a miss does nothing; if that is meant, write it"
+        reporter.warning(table.pos, f"{message}: default_action = NoAction()")
