@@ -257,6 +257,8 @@ soak: setup
 	MRCLAB_LONG=1 $(PYTEST) -n auto --dist loadfile -m "not lab and not netns and not root and not long" @tests/quick.txt tests/docs/test_examples.py
 	PYTHONPATH=tests $(BIN)/python -m support.lab.signals --moments 10
 	PYTHONPATH=tests $(BIN)/python -m support.hostile.mutations --count 100
+	@# It acts as other users, and fills disks of its own.
+	[ "$$(id -u)" != 0 ] || PYTHONPATH=tests $(BIN)/python -m support.hostile.surroundings
 	PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 4
 	$(if $(SOAK_REAL),PYTHONPATH=tests $(BIN)/python -m support.lab.endurance --hours 1 --clock real)
 
