@@ -1,4 +1,6 @@
-"""Standard streams through which no text controls the terminal, wherever it comes from."""
+"""Standard streams through which no text controls the terminal, wherever it comes from; and progress on standard
+error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape that the names and links of a graph make: ports, planes, and what is wrong with them.
+"""The shape that the names and links of a graph make: ports, planes, what is wrong with them, and paths.
 
 A graph is a lab's `topology` (`mrc_topo.schema.GraphSpec`). NIC port p of every host makes plane p of the EVs. Switches
 that are connected without hosts are a component; all ports p are at one component.

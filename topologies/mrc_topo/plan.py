@@ -1,4 +1,5 @@
-"""Fabrics computed without building them: what an MRC fabric of a radix and a number of planes consists of.
+"""Fabrics computed without building them: what an MRC fabric of a radix and a number of planes consists of, and what
+it costs.
 
 Integers only. Two tiers per plane (`mrc-protocol.md §9`): a T0 has half its ports down and half up, a plane has
 radix/2 T1s and up to radix T0s. Beside it stands the usual three-tier network of one plane for the same NICs,

@@ -1,4 +1,5 @@
-"""Table entries of `p4/programs/fabric.p4` for every switch of a lab, as plain data.
+"""Table entries of `p4/programs/fabric.p4` for every switch of a lab, as plain data, and the walk of a packet through
+them.
 
 Names are those of the program's P4Info. Values are integers; a controller encodes them.
 """

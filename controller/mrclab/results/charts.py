@@ -1,5 +1,5 @@
-"""Charts of a report: inline SVG that is readable without scripts; `report.js` adds values under the pointer, zoom and
-curves that can be hidden.
+"""Charts of a report and their curves: inline SVG that is readable without scripts; `report.js` adds values under the
+pointer, zoom and curves that can be hidden.
 
 A curve is a path in whole steps of a power of ten, so that the path itself holds the data: nothing is in a page twice,
 and a curve of 2 000 points takes 10 to 20 KB.

@@ -1,4 +1,4 @@
-"""Runs an experiment on either clock, from lab to verdict."""
+"""Execution of an experiment on either clock, from lab to verdict, and the origin of its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs a workload on a lab: sets it up, collects what its hosts say while the loop turns, and closes its record."""
+"""Run of a workload on a lab, and the loop of every run: sets it up, collects what its hosts say while the loop turns,
+and closes its record.
+"""
 
 from __future__ import annotations
 

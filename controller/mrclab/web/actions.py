@@ -1,4 +1,5 @@
-"""Actions that a page may ask for, checked as the commands of the shell are: the same models, the same functions.
+"""Actions that a page may ask for, checked as the commands of the shell are: the same models, the same functions; and
+the experiment file that repeats them.
 
 Every action is data of a fixed shape; no path, no program and no address comes from a page.
 """

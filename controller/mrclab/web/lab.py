@@ -1,4 +1,6 @@
-"""The live view of a lab that is up: watches it, runs workloads on it, and waits for it when it is gone."""
+"""The live view of a lab that is up: watches it, runs workloads on it, and waits for it when it is gone; and of a
+simulation that it runs itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live view's server: the page, its stream of states (server-sent events), and commands by POST.
+"""The live view's server: the page, its stream of states (server-sent events), commands by POST, and who may use it.
 
 | path | what |
 |---|---|

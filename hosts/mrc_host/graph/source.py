@@ -1,4 +1,6 @@
-"""Source of a graph, by parameters that both models take: a trace's file, or a model that is generated."""
+"""Source of a graph, by parameters that both models take: a trace's file, or a model that is generated; and the
+placement of its ranks.
+"""
 
 from __future__ import annotations
 

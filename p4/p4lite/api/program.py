@@ -1,4 +1,4 @@
-"""Compiled programs, for Python."""
+"""Compiled programs, for Python, the scopes of their actions, and the two switches that run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The parser: tokens to `ast.SourceProgram`, with several syntax errors per run, in P4's words.
+"""The parser: tokens to `ast.SourceProgram`, with several syntax errors per run, in P4's words, and hints at what
+their author meant.
 
 lark makes the LALR(1) tables of grammar.lark; they are kept in the user's cache directory, because making them takes
 longer than compiling a program. After a syntax error the parser pops to the closest construct that may be left out

@@ -1,4 +1,5 @@
-"""Expressions of the document as Python functions of the packet and the arguments of the action.
+"""Expressions of the document as Python functions of the packet and the arguments of the action; named calculations,
+and BMv2's hashes from their definitions.
 
 Numbers are unbounded integers, cut to their width where they are stored. A header or union is its name, None if an
 index leads out of its stack: reads of it give 0, and writes to it are lost.

@@ -1,4 +1,4 @@
-"""Coverage of a program: the lines, branches, actions and entries that packets have reached."""
+"""Coverage of a program: the lines, branches, actions and entries that packets have reached, and its page in HTML."""
 
 from __future__ import annotations
 

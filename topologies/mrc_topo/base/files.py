@@ -1,5 +1,7 @@
 """Files: each is written so that it is complete or absent, and read only if it is a plain file of a size that is sane.
 
+No header of a zip archive of others is believed.
+
 What another wrote may be a device, a pipe, or larger than the memory; reading it must not end the command.
 """
 

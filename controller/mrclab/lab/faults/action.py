@@ -1,4 +1,4 @@
-"""Actions on a lab as data: to fail or to restore a target of the topology."""
+"""Actions on a lab as data: to fail or to restore a target of the topology, and the effects of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Denylists: elements that no packet of a queue pair shall cross, whatever the endpoints think of them.
+"""Denylists: elements that no packet of a queue pair shall cross, whatever the endpoints think of them; and the
+policies that choose them.
 
 The controller knows which EVs cross an element (`mrc_topo.Paths`); the hosts' node controllers set those DENIED on
 their QPs (`mrc-protocol.md §7`: any state <-> DENIED, and only the controller undoes it).

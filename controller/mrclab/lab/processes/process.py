@@ -1,4 +1,7 @@
-"""Processes of a lab: a PID with the time of its start is one process, and never a later one."""
+"""Processes of a lab: a PID with the time of its start is one process, and never a later one.
+
+How processes ended is recorded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BMv2 as a lab's switches: a simple_switch_grpc each, behind the fabric's wires.
+"""BMv2 as a lab's switches: a simple_switch_grpc each, behind the fabric's wires, its queues set by Thrift.
 
 The wires do what links do. Queues, marks and trims are BMv2's, whose queues count packets: the data queue of a port is
 given as many packets per second as full ones fit the link, so that packets wait there and not in the wire. The control

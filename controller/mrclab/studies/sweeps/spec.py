@@ -1,4 +1,4 @@
-"""Specification of a sweep: pydantic models, and the file with its lines for errors."""
+"""Specification of a sweep: pydantic models, the file with its lines for errors, and the points."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """`simple_switch_grpc` and `simple_switch`: BMv2's command lines, served by p4lite's switch.
 
+The port of simple_switch_CLI and the shaping that Mininet's links ask for are here, too.
+
 One rule differs: without TLS and certificates of clients the switch listens on loopback, also where the command says
 0.0.0.0, because each process that reaches the port can command the switch.
 """

@@ -1,4 +1,4 @@
-"""Types as written → types."""
+"""Types as written → types, and the rules for the objects of core.p4."""
 
 from __future__ import annotations
 

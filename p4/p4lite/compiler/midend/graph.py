@@ -1,4 +1,4 @@
-"""Clean-up of control-flow graphs, and tables that are applied in several places."""
+"""Clean-up of control-flow graphs: tables that are applied in several places, and what inlining leaves behind."""
 
 from __future__ import annotations
 

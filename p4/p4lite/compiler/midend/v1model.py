@@ -1,4 +1,4 @@
-"""The lowering for v1model: its externs, and its six blocks."""
+"""The lowering for v1model: its externs, its six blocks, checksums and field lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A forwarding pipeline: P4Info and BMv2 JSON, checked against each other and bound together.
+"""A forwarding pipeline: P4Info and BMv2 JSON, checked against each other and bound together, and the state that all
+modules of entities share.
 
 Source: P4Runtime specification, "P4 Forwarding-Pipeline Configuration"; the names in P4Info are those of the JSON.
 """

@@ -1,4 +1,4 @@
-"""The P4Runtime service on gRPC: many devices behind one server.
+"""The P4Runtime service on gRPC: many devices behind one server, and bounds on what a client may take of it.
 
 Requests are parsed by our own deserialisers, so that bytes which are no message of the right type are refused
 with INVALID_ARGUMENT and a reason. Streams are threads; what is sent to a controller waits in a bounded queue.

@@ -1,4 +1,4 @@
-"""From BMv2 JSON to a program that runs: read it, generate its C, compile it, load it."""
+"""From BMv2 JSON to a program that runs: read it, generate its C, compile it, load it; and the state of one switch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs an STF test against a program in virtual time and compares what comes out.
+"""Runs an STF test against a program in virtual time and compares what comes out, with names and patterns as STF has
+them.
 
 Each `packet` is processed to its end before the next statement; the clock then moves on by a millisecond, and by
 a second for `wait`. At the end every port must have sent exactly the packets its `expect`s ask for, in order.
