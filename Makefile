@@ -42,7 +42,7 @@ BROWSER := chromium-headless-shell
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
 
-.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-processes test-beside-labs test-netns test-labs test-root quick lint format lock proto coverage mutants bench soak vm-check roots-check install-check image-check arm64-check clean
+.PHONY: setup vendor apt native demo docs release-check wheels web-assets setup-web test test-processes test-beside-labs test-netns test-labs test-root quick lint format lock proto codec coverage mutants bench soak vm-check roots-check install-check image-check arm64-check clean
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
@@ -197,6 +197,11 @@ proto:
 	test -x build/protoc/bin/python || { $(PYTHON) -m venv build/protoc && \
 	  build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3; }
 	cd p4 && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. p4lite/switch/targetapi/target.proto
+
+# The encoders and decoders of the data path, made of the table of headers in hosts/mrc_host/proto/wire/fields.py. Without
+# the compiled core, which may have been made of what they were.
+codec: $(STAMP)
+	MRCLAB_PURE=1 $(BIN)/python -m mrc_host.generate
 
 # Build both distributions as a release would, twice, and check them (release/check.py); the files are in dist afterwards.
 release-check: $(RELEASE_STAMP) web-assets

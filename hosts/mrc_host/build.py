@@ -26,7 +26,7 @@ from typing import Any, Final
 from mrc_host import native
 
 #: Modules of `proto` that are not compiled: tables and configurations that are read by reflection, and modules beside
-#: the data path. `wire/fast.py` generates code when it is imported; the generated code is compiled instead.
+#: the data path.
 INTERPRETED: Final = frozenset(
     {
         "proto.config",
@@ -35,6 +35,7 @@ INTERPRETED: Final = frozenset(
         "proto.limits",
         "proto.qp_document",
         "proto.roce.codec",
+        "proto.roce.messages",
         "proto.roce.config",
         "proto.roce.endpoint",
         "proto.roce.pairs",
@@ -42,11 +43,9 @@ INTERPRETED: Final = frozenset(
         "proto.roce.responder",
         "proto.statistics",
         "proto.trace",
-        "proto.wire.compiled",
         "proto.wire.crc",
         "proto.wire.fields",
         "proto.wire.packet",
-        "proto.wire.signatures",
         "proto.wire.words",
     }
 )
@@ -110,11 +109,6 @@ def translate(stage: Path) -> list[Any]:
     """Translate Python to C in `stage`, which holds a copy of the package; return mypyc's extensions."""
     from mypyc.build import mypycify
 
-    from mrc_host.proto.wire import fast
-
-    (stage / Path(*fast.__name__.split("."))).with_suffix(".py").write_text(
-        fast.source(bytewise=True), encoding="utf-8"
-    )
     before = Path.cwd()
     os.chdir(stage)
     try:

@@ -20,7 +20,7 @@ from mrc_host.proto.wire import packet as full
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Bth, Ipv4, Ipv6, Opcode, Packet, Srh, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Data
-from mrc_host.proto.wire.signatures import Signatures
+from mrc_host.signatures import Signatures
 from mrc_host.vector_file import VectorError, run
 
 _BTH_FIELDS = ("rtx", "ack_req", "se", "migreq", "p_key")

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from mrc_host import build, native, running
-from mrc_host.proto.wire import crc, fast
+from mrc_host.proto.wire import crc
 from p4lite.switch.native import build as native_switch
 from support.amount import LONG
 from support.proto.soak import digest
@@ -60,7 +60,6 @@ def test_every_module_of_the_build_is_loaded_compiled() -> None:
         module = sys.modules.get(".".join(path.with_suffix("").parts))
         if module is not None:
             assert str(module.__file__).endswith(native.SUFFIX), path
-    assert fast.__name__ in sys.modules
     assert running.document()["core"] == "compiled"
 
 

@@ -15,7 +15,8 @@ from mrc_host.proto.config import EndpointConfig, WireConfig
 from mrc_host.proto.congestion.dcqcn import Dcqcn, DcqcnConfig
 from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState, QpStateChanged
 from mrc_host.proto.limits import ConfigError
-from mrc_host.proto.roce import codec as roce_wire
+from mrc_host.proto.roce import messages as roce_wire
+from mrc_host.proto.roce.codec import RoceCodec
 from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
 from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import ROCE_LAYOUTS, RoceOpcode
@@ -45,7 +46,7 @@ def factory(**settings: Any) -> Any:
     st.integers(0, (1 << 24) - 1),
 )
 def test_write_packets_agree_with_the_readable_codec(opcode: RoceOpcode, payload: bytes, va: int, psn: int) -> None:
-    codec = roce_wire.RoceCodec()
+    codec = RoceCodec()
     made = codec.encode_write(bytes(range(32)), 0x1234C001, 2, opcode, 9, psn, True, va, 7, 1000, 0xFEED, payload)
     whole = packet.decode(made, ROCE_LAYOUTS)
     assert packet.encode(whole, ROCE_LAYOUTS) == made
@@ -65,7 +66,7 @@ def test_write_packets_agree_with_the_readable_codec(opcode: RoceOpcode, payload
 
 
 def test_acknowledge_and_cnp_decode_to_what_was_encoded() -> None:
-    codec = roce_wire.RoceCodec()
+    codec = RoceCodec()
     ack = codec.encode_acknowledge(bytes(32), 1, 184, 9, 77, 0x60, 3)
     assert packet.decode(ack, ROCE_LAYOUTS).aeth == fields.Aeth(syndrome=0x60, msn=3)
     assert codec.decode_roce(ack) == roce_wire.RoceAck(0x11, 9, 77, bytes(32), 0xFFFF, 0x60, 3)
@@ -76,7 +77,7 @@ def test_acknowledge_and_cnp_decode_to_what_was_encoded() -> None:
 
 
 def test_codec_refuses_by_reason() -> None:
-    codec = roce_wire.RoceCodec()
+    codec = RoceCodec()
     ack = codec.encode_acknowledge(bytes(32), 1, 184, 9, 77, 0x60, 3)
     mrc = codec.encode_ack(bytes(32), 1, 184, 9, 77, 0x1F, 3)
     cases = [
@@ -93,7 +94,7 @@ def test_codec_refuses_by_reason() -> None:
         with pytest.raises(WireError) as caught:
             codec.decode_roce(bad)
         assert caught.value.reason is reason, number
-    loose = roce_wire.RoceCodec(check_icrc=False)
+    loose = RoceCodec(check_icrc=False)
     for opcode in (0x0A, 0x0B, 0x09):  # an ACK's length is too short for their headers
         with pytest.raises(WireError, match="length"):
             loose.decode_roce(ack[:48] + bytes([opcode]) + b"\x30" + ack[50:])
@@ -378,9 +379,9 @@ def test_unknown_queue_pair_and_wrong_key_are_counted() -> None:
     core = connection.target.core
     addresses = connection.source.address + connection.target.address
     for codec, qp, source in (
-        (roce_wire.RoceCodec(), 1, addresses),
-        (roce_wire.RoceCodec(p_key=7), connection.peer.number, addresses),
-        (roce_wire.RoceCodec(), connection.peer.number, bytes(16) + addresses[16:]),
+        (RoceCodec(), 1, addresses),
+        (RoceCodec(p_key=7), connection.peer.number, addresses),
+        (RoceCodec(), connection.peer.number, bytes(16) + addresses[16:]),
     ):
         core.receive_datagram(
             0, codec.encode_write(source, 1, 2, RoceOpcode.WRITE_ONLY, qp, 100, True, 0, 0, 0, 0, b""), 0

@@ -16,7 +16,7 @@ from scapy.layers.inet import UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw, split_layers
 
-from mrc_host.proto.roce import codec as wire
+from mrc_host.proto.roce import messages as wire
 from mrc_host.proto.roce.codec import RoceCodec
 from mrc_host.proto.wire import packet
 from mrc_host.proto.wire.fields import ROCE_LAYOUTS, RoceOpcode

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mrc_host.proto.roce import codec as roce
+from mrc_host.proto.roce import messages as roce
+from mrc_host.proto.roce.codec import RoceCodec
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import Opcode
@@ -21,7 +22,7 @@ from mrc_host.proto.wire.packet import Drop, WireError
 
 ADDRESSES = bytes(range(32))
 WHOLE, LENGTH = Codec(), Codec(length_only=True)
-ROCE_WHOLE, ROCE_LENGTH = roce.RoceCodec(), roce.RoceCodec(length_only=True)
+ROCE_WHOLE, ROCE_LENGTH = RoceCodec(), RoceCodec(length_only=True)
 PAYLOAD = random.Random(1).randbytes(4096)
 SIZES = (1, 2, 64, 1024, 4096)
 FIRST, SECOND = bytes(range(100, 116)), bytes(range(60, 76))
@@ -81,7 +82,7 @@ def test_each_wrong_bit_is_taken_alike(wrapping: str, size: int, stamp: int) -> 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_each_wrong_bit_of_roce_is_taken_alike(size: int) -> None:
-    def made(codec: roce.RoceCodec) -> bytes:
+    def made(codec: RoceCodec) -> bytes:
         return codec.encode_write(
             ADDRESSES, 0x1234, 2, roce.ONLY_IMM, 99, 1234, True, 1 << 40, 5, size, 0xABCD, PAYLOAD[:size]
         )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mrc_host import vectors
 from mrc_host.proto.wire import codec as wire
-from mrc_host.proto.wire import compiled, crc, encap, fields, icrc, packet
+from mrc_host.proto.wire import crc, encap, fields, icrc, packet
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Dscp, Opcode
 from mrc_host.proto.wire.messages import NO_TIMESTAMP, Ack, Data
@@ -152,7 +152,6 @@ def test_dataclasses_have_the_fields_of_the_table(name: str) -> None:
 @pytest.mark.parametrize(
     ("structure", "headers"),
     [
-        (compiled.HEAD, ("IPV6", "UDP", "BTH")),
         (encap.OUTER, ("IPV6",)),
         (encap.SRH, ("SRH",)),
     ],

@@ -20,19 +20,19 @@ from mrc_host.proto.congestion.dcqcn import DcqcnConfig
 from mrc_host.proto.events import ErrorReason, PortChanged, QpState
 from mrc_host.proto.memory import MemoryFault, MemoryTable
 from mrc_host.proto.ports import Port, PortTable
-from mrc_host.proto.roce.codec import (
+from mrc_host.proto.roce.codec import RoceCodec
+from mrc_host.proto.roce.config import RoceConfig
+from mrc_host.proto.roce.messages import (
     AtomicAck,
     AtomicRequest,
     Cnp,
     ReadRequest,
     ReadResponse,
     RoceAck,
-    RoceCodec,
     RoceData,
     RoceMessage,
     RoceRequest,
 )
-from mrc_host.proto.roce.config import RoceConfig
 from mrc_host.proto.roce.pairs import FLUSHED, REASONS, RocePairsEndpoint
 from mrc_host.proto.roce.qp import LocalFault, RoceQueuePair
 from mrc_host.proto.roce.responder import SYNDROME_ACK, SYNDROME_RNR

@@ -22,8 +22,9 @@ from mrc_host.proto.congestion.dcqcn import Dcqcn
 from mrc_host.proto.events import QpState
 from mrc_host.proto.memory import MemoryFault, MemoryTable, Source
 from mrc_host.proto.receive import Scatter, SharedReceives
-from mrc_host.proto.roce import codec as wire
-from mrc_host.proto.roce.codec import OVERHEAD_BYTES, AtomicAck, ReadResponse, RoceAck, RoceCodec
+from mrc_host.proto.roce import messages as wire
+from mrc_host.proto.roce.codec import RoceCodec
+from mrc_host.proto.roce.messages import OVERHEAD_BYTES, AtomicAck, ReadResponse, RoceAck
 from mrc_host.proto.roce.responder import SYNDROME_RNR, ReadJob, RoceResponder
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.waiting import Waiting, numbers

@@ -20,8 +20,9 @@ from mrc_host.proto.congestion.dcqcn import Dcqcn
 from mrc_host.proto.events import ErrorReason, QpState
 from mrc_host.proto.memory import REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, MemoryFault, MemoryRegion, MemoryTable
 from mrc_host.proto.receive import PostedReceive, Scatter, SharedReceives, resolve
-from mrc_host.proto.roce import codec as wire
-from mrc_host.proto.roce.codec import AtomicRequest, ReadRequest, RoceCodec, RoceData, RoceRequest
+from mrc_host.proto.roce import messages as wire
+from mrc_host.proto.roce.codec import RoceCodec
+from mrc_host.proto.roce.messages import AtomicRequest, ReadRequest, RoceData, RoceRequest
 from mrc_host.proto.timers import Timed
 from mrc_host.proto.wire.fields import Nak
 from mrc_host.proto.wire.psn import PSN_MASK, extend

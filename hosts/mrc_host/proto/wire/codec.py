@@ -1,7 +1,8 @@
-"""The wire codec of the data path: one struct pack or unpack per packet (mrc-protocol.md §2, §3).
+"""The wire codec of the data path (mrc-protocol.md §2, §3).
 
 The endpoint speaks in the light objects of `messages.py` (`Data`, `Sack`, ...). What depends on a header's fields is
-made from the table by `compiled.py`. The readable, complete codec is `packet.py`; tests hold one against the other.
+in `fast.py`, which `mrc_host.generate` makes from the table. The complete codec is `packet.py`; tests hold one against
+the other.
 
 A frame here is an IPv6 (or IPv4) packet without Ethernet header. `addresses` is source and destination, 16 + 16
 bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-bit EV the packet travels with.
@@ -10,7 +11,6 @@ bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-b
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -194,7 +194,7 @@ class Codec(Encoders):
                 packet, view, end, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key,
                 udp_length,
             )  # fmt: skip
-        except (struct.error, IndexError):
+        except IndexError:
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None
 
     def _decode_fully(self, packet: bytes) -> Message:

@@ -1,5 +1,5 @@
-"""One table of every header's fields. From it are made the encoders and decoders of the data path (`compiled.py`), the
-readable codec (`packet.py`), the Scapy layers, the Wireshark dissector and the pictures of headers.
+"""One table of every header's fields. From it are made the encoders and decoders of the data path
+(`mrc_host.generate`), the complete codec (`packet.py`), the Scapy layers, the Wireshark dissector and pictures.
 
 A class is an entry of the table, and an object of it a header with its values.
 Source: mrc-protocol.md §2 (encapsulation) and §3 (headers). All fields are big-endian. `bit` counts from the

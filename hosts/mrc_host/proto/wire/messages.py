@@ -1,6 +1,7 @@
 """Messages that the data path codec decodes: light objects, one per kind of message (mrc-protocol.md §3).
 
-Attributes have the names of the fields in `fields.py`, by which `compiled.py` fills them; a class may leave out some.
+Attributes have the names of the fields in `fields.py`, by which `mrc_host.generate` fills them; a class may leave out
+some.
 `addresses` is source and destination, 16 + 16 bytes (4 + 4 on IPv4). `ce` is set when any IP header carries
 Congestion Experienced; `dscp` is the outermost header's.
 """

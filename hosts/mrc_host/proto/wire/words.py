@@ -1,7 +1,7 @@
 """Words of headers: fields that are read and written together, each word one unit of a struct.
 
 Consecutive fields share a word where they must. This module writes the expressions that take a field out of a word or
-put one in; `compiled.py` makes functions of them.
+put one in; `generate.py` makes functions of them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,16 @@ class Word(NamedTuple):
         """Return how far left the item stands."""
         names = [item.name for item in self.items]
         return sum(item.width for item in self.items[names.index(name) + 1 :])
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return struct.calcsize("!" + self.code)
+
+    @property
+    def read(self) -> bool:
+        """Whether it is read, and not skipped."""
+        return not self.code.endswith("x")
 
 
 def items_of(headers: Iterable[Header]) -> list[Item]:
@@ -138,20 +148,14 @@ def unpacked(word: Word, name: str, variable: str) -> str:
     return variable if position == 0 else f"{variable} & {hex((1 << word.items[position].width) - 1)}"
 
 
-def bytewise_of(word: Word, at: int) -> str:
-    """Return the expression of a word of `packet` as machine arithmetic."""
-    size = struct.calcsize("!" + word.code)
+def variable_of(word: Word) -> str:
+    """Return the name of the variable that a word is read into: of its item, or of the first and the last."""
+    names = [word.items[0].name, *([word.items[-1].name] if len(word.items) > 1 else [])]
+    return "_to_".join(names)
+
+
+def read_of(word: Word, at: str) -> str:
+    """Return the expression that reads a word of `packet` at a place."""
     if word.code.endswith("s"):
-        return f"packet[{at}:{at + size}]"
-    if size > 4:
-        high, low = (bytewise_of(Word("I", ()), at + half) for half in (0, 4))
-        whole = f"int({high}) << 32 | int({low})"
-        return f"({whole}) - ((int({high}) >> 31) << 64)" if word.code.islower() else whole
-    whole = " | ".join(
-        f"i64(packet[{at + index}]) << {8 * (size - 1 - index)}" if index < size - 1 else f"i64(packet[{at + index}])"
-        for index in range(size)
-    )
-    if word.code.islower():
-        top = 1 << 8 * size
-        return f"(({whole}) ^ {top >> 1}) - {top >> 1}"
-    return whole
+        return f"packet[{at}:{int(at) + word.size}]"
+    return f"{'i' if word.code.islower() else 'u'}{8 * word.size}(packet, {at})"
