@@ -42,6 +42,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"python -m support\.checker .*", "takes minutes of CPU time", "tests/proto/test_checker.py"),
     (r"python -m support\.conform\.sensitivity.*", "takes minutes of CPU time", "extras/mrc_conform/tests/test_kit.py"),
     (r"python -m support\.hostile\.mutations .*", "takes minutes of CPU time", "tests/lab/test_mutations.py"),
+    (r"python -m support\.hostile\.surroundings", "takes an hour of CPU time", "tests/lab/test_surroundings.py"),
     (r"python -m support\.lab\.signals .*", "takes an hour of CPU time", "tests/lab/test_signals.py"),
     (r"python -m support\.p4\.differential .*", "takes minutes of CPU time", "tests/p4/test_differential.py"),
     (r"p4lite lsp", "serves an editor, and needs an extra", "tests/p4/editor/test_lsp.py"),
