@@ -17,9 +17,9 @@ from mrclab.lab.session.base import Session
 from mrclab.lab.session.fidelity import processes
 from mrclab.lab.switches import forwarders
 from mrclab.results import verdict
+from mrclab.results.check import Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult
-from mrclab.results.verdict import Verdict
 from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.runs.sessions import session_for

@@ -21,7 +21,7 @@ from mrclab.lab import lifecycle
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session import fidelity
-from mrclab.results.verdict import Check, Verdict
+from mrclab.results.check import Check, Verdict
 from mrclab.runs import demo
 from mrclab.runs.demo import LEAST_MBPS, MOST_MBPS, Demo, FreeCapacity, lab_at, own_mbps, part
 from mrclab.runs.experiment import Experiment

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from mrc_host.answers import Stream
 from mrclab.cli.app import app, main
+from mrclab.results.check import Check
 from mrclab.results.expectation import Evidence
 from mrclab.results.performance import StreamRow
-from mrclab.results.verdict import Check
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells import measure, workers
 from mrclab.studies.cells.measure import ActiveEvs, Cell, Goodput, Measured, Rate, Segment, changed

@@ -24,9 +24,9 @@ from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
 from mrclab.results import analysis, charts, moments, performance, report
 from mrclab.results.charts import ActionMark, Curve, Plot
+from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult, fidelity_of
-from mrclab.results.verdict import Check, Verdict
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.studies.cells import pages

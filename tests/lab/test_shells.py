@@ -67,7 +67,7 @@ def test_the_variable_names_the_lab(up: Up, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_commands_of_one_shell_know_each_other_and_those_of_another_do_not() -> None:
     def said(*, new_session: bool) -> list[str]:
-        words = [sys.executable, "-P", "-c", "from mrclab.lab.records import shells; print(*rundir.here(), sep='\\n')"]
+        words = [sys.executable, "-P", "-c", "from mrclab.lab.records import rundir; print(*rundir.here(), sep='\\n')"]
         # The shell stays between us and the command.
         line = ["sh", "-c", '"$@"; true', "sh", *words]
         done = subprocess.run(line, capture_output=True, text=True, check=True, start_new_session=new_session)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from mrclab.results import verdict
+from mrclab.results.check import Check
 from mrclab.results.expectation import Evidence
 from mrclab.results.record import RunResult
-from mrclab.results.verdict import Check
 from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from p4lite.switch.targetapi.inside import FabricInside

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from mrc_topo.labfile import load_lab
 from mrclab.results import steps, verdict
 from mrclab.results.analysis import Recovery
+from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Expectation, StepExpectation, StreamExpectation
-from mrclab.results.verdict import Check, Verdict
 from support.lab.results import result_of
 
 TOPOLOGY = load_lab("default")

@@ -93,7 +93,7 @@ def test_large_programs_are_optimised_less(
 ) -> None:
     commands: list[list[str]] = []
 
-    def run(command: list[str], what: str) -> None:
+    def run(command: list[str], what: str, folder: Path) -> None:
         commands.append(command)
         Path(command[command.index("-o") + 1]).touch()
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mrclab.results.check import Verdict
 from mrclab.results.expectation import Evidence
-from mrclab.results.verdict import Verdict
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
 from mrclab.web.hub import CommandError, Hub

@@ -18,8 +18,8 @@ from mrc_topo.base.interruption import interruptible
 from mrclab.cli.common import TrustCode, duration, need_namespaces
 from mrclab.cli.progress import steps
 from mrclab.results import resultdir
+from mrclab.results.check import Check
 from mrclab.results.terminal import Terminal
-from mrclab.results.verdict import Check
 from mrclab.runs import compare as comparing
 from mrclab.runs.compare import Comparison, Timing, load_comparison
 from mrclab.studies.cells.pages import csv_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
@@ -31,9 +30,7 @@ def check_threads() -> None:
     except RuntimeError:
         limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         text = f"no thread can start: you may have {limit} processes and threads here; raise it (`ulimit -u`)"
-        with contextlib.suppress(OSError):
-            os.write(2, f"mrclab: error: {text}\n".encode())
-        sys.exit(1)
+        sys.exit(f"mrclab: error: {text}")
 
 
 def _reset_signals() -> None:

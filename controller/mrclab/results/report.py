@@ -22,10 +22,11 @@ from mrclab.lab.session.fidelity import Fidelity, MachineFidelity
 from mrclab.results import charts, moments, performance
 from mrclab.results.analysis import Recovery, duration_text
 from mrclab.results.charts import ActionMark, RunPlots
+from mrclab.results.check import Check, Verdict
 from mrclab.results.moments import Moments
 from mrclab.results.performance import Table
 from mrclab.results.record import EXPLAINED, Readings, RunResult, losses_of
-from mrclab.results.verdict import Check, Verdict, goodput_share
+from mrclab.results.verdict import goodput_share
 from p4lite.switch.fabric.values import Lag
 
 

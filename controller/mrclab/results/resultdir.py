@@ -14,10 +14,10 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
 from mrclab.results import report
+from mrclab.results.check import Verdict
 from mrclab.results.reading import RESULT, FolderError
 from mrclab.results.record import RunResult
 from mrclab.results.recording import EVENTS, SAMPLES, Recording
-from mrclab.results.verdict import Verdict
 
 RESULTS = pathlib.Path("results")
 #: A report, and room for what the samples of a short run need.

@@ -38,11 +38,11 @@ from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from mrclab.lab.switches.program import FOLDER, OwnProgramError, sources_of
 from mrclab.results import verdict
+from mrclab.results.check import Verdict
 from mrclab.results.provenance import checkout
 from mrclab.results.reading import RESULT, document_of, readable
 from mrclab.results.record import RunResult
 from mrclab.results.recording import EVENTS, SAMPLES
-from mrclab.results.verdict import Verdict
 from mrclab.runs import again, precheck
 from mrclab.runs.again import EarlierRun
 from mrclab.runs.execute import execute, software

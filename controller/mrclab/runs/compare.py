@@ -28,8 +28,8 @@ from mrclab.lab.faults.kinds import Impair
 from mrclab.lab.session import fidelity
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
+from mrclab.results.check import Check
 from mrclab.results.record import RunResult
-from mrclab.results.verdict import Check
 from mrclab.runs import experiment, tcp
 from mrclab.runs.experiment import (
     FOLDER,

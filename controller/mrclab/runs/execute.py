@@ -22,9 +22,9 @@ from mrclab.lab.management.clustermapper import Localiser
 from mrclab.lab.records.rundir import LabDied
 from mrclab.lab.session.base import Session
 from mrclab.results import provenance, resultdir, verdict
+from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
-from mrclab.results.verdict import Verdict
 from mrclab.runs import precheck, sessions
 from mrclab.runs.endings import LOST
 from mrclab.runs.experiment import Experiment, Tree

@@ -26,8 +26,8 @@ from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.session.virtual import VirtualSession
+from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
-from mrclab.results.verdict import Verdict
 from mrclab.runs.experiment import Experiment
 from mrclab.runs.runner import WorkloadRun
 from mrclab.web import actions, sampler

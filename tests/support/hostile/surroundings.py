@@ -71,7 +71,7 @@ FULL = "mount -t tmpfs -o size=64k none {0}; cat /dev/zero > {0}/filler 2>/dev/n
 #: By name: what a shell does before, the words before the command, and redirections after it. `HERE` is a new folder.
 SURROUNDINGS = {
     "as usual": ("", "", ""),
-    "home absent": ("export HOME=/nonexistent/home; unset MRCLAB_CACHE; ", "", ""),
+    "home absent": ("export HOME=HERE/absent/home; unset MRCLAB_CACHE; ", "", ""),
     "home unset": ("unset HOME MRCLAB_CACHE; ", "", ""),
     "home read-only": (
         "mkdir HERE/home; mount -t tmpfs -o ro none HERE/home; export HOME=HERE/home; unset MRCLAB_CACHE; ",

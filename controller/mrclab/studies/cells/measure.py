@@ -29,11 +29,11 @@ from mrclab.lab.faults.action import Action
 from mrclab.lab.session.base import Session, closing
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results import analysis, performance, verdict
+from mrclab.results.check import Check
 from mrclab.results.performance import FlowRow, IterationsRow, LatencyRow, StreamRow
 from mrclab.results.provenance import policy_digests
 from mrclab.results.record import Numbers, RunResult
 from mrclab.results.recording import Recording
-from mrclab.results.verdict import Check
 from mrclab.runs import execute, precheck
 from mrclab.runs.compare import lost_between_switches, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Literal
 
 from mrc_topo.units import format_rate
-from mrclab.results.verdict import Check
+from mrclab.results.check import Check
 from mrclab.studies.cells.measure import Cell, Measured, Rate, Segment
 
 #: The series of what goodput follows, by the paper.

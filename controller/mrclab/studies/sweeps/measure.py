@@ -24,9 +24,9 @@ from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
 from mrclab.lab.requested import LimitError
 from mrclab.results import performance, verdict
+from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
-from mrclab.results.verdict import Verdict
 from mrclab.runs import compare, execute, sessions
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
