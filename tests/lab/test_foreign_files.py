@@ -240,7 +240,7 @@ def test_an_ordinary_user_may_run_what_root_installed(shared: pathlib.Path) -> N
         pytest.skip(f"the checkout is in a folder that another user cannot read: chmod o+x above {__file__}")
     code = (
         "import os, sys, pathlib; os.setuid(65534)\n"
-        "from mrclab.lab.records import trusted; rundir.check(pathlib.Path(sys.argv[1]))"
+        "from mrclab.lab.records import rundir; rundir.check(pathlib.Path(sys.argv[1]))"
     )
     command = [users.MRCLAB[0], "-P", "-c", code, str(shared / "own.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
