@@ -48,7 +48,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Trust:
-    """How late the processes of a run were, and the clocks of its machines; no table of a simulation."""
+    """Lateness of the processes of a run, and the clocks of its machines; no table of a simulation."""
 
     lateness: Grid | None
     machines: Grid | None

@@ -426,7 +426,7 @@ Interrupted = Callable[[], object]
 
 
 class Page:
-    """What one command serves: a lab, a simulation, a recorded run, or the experiments of a demonstration.
+    """Subjects that one command serves: a lab, a simulation, a recorded run, or the experiments of a demonstration.
 
     Args:
         experiments: names that pages may ask for.

@@ -140,7 +140,7 @@ def at(place: str, text: str) -> GraphError:
 
 
 class Op(IntEnum):
-    """What an operation of a schedule is; JOIN waits for its predecessors, and then for its `work` in ns."""
+    """Kind of an operation of a schedule; JOIN waits for its predecessors, and then for its `work` in ns."""
 
     COMPUTE = 0
     SEND = 1

@@ -15,7 +15,7 @@ from mrc_host.verbs.device import Context, ProtectionDomain, Sge
 from mrc_host.verbs.layout import QpState, RingOpcode, SendFlags, WcOpcode
 from mrc_host.verbs.requests import Ev, HintAttributes, HintChanges, RemoteQp, Wire
 
-_COUNTER_MASK: Final = 0xFFFFFFFF
+_MASK: Final = 0xFFFFFFFF
 
 
 def receive_into(
@@ -67,7 +67,7 @@ class SharedReceiveQueue:
             VerbsError: the queue is full (ENOMEM), or the receive is not valid.
         """
         with self.context.lock:
-            if (self._posted - self._ended) & _COUNTER_MASK >= self.max_wr:
+            if (self._posted - self._ended) & _MASK >= self.max_wr:
                 raise VerbsError(
                     errno.ENOMEM, f"shared receive queue {self.number}: no more than {self.max_wr} receives at once"
                 )
@@ -96,7 +96,6 @@ _SIGNALED = SendFlags.SIGNALED
 _RECEIVES = (int(WcOpcode.RECV), int(WcOpcode.RECV_RDMA_WITH_IMM))
 _SENDS = frozenset(RingOpcode) - {RingOpcode.RECV, RingOpcode.NOTIFY, RingOpcode.RECV_INTO, RingOpcode.SRQ_RECV}
 _ATOMICS = (RingOpcode.COMPARE_SWAP, RingOpcode.FETCH_ADD)
-_MASK = 0xFFFFFFFF
 Local = Sge | Sequence[Sge] | bytes | bytearray | memoryview
 
 

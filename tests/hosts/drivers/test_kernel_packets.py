@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
-import textwrap
 
 import pytest
+
+from support.inside import run_in_namespace
 
 NAMESPACE = "mrclab-test-said"
 
@@ -58,14 +57,4 @@ print("counts ok")
 
 @pytest.mark.netns
 def test_packets_of_the_kernel_are_those_that_left_the_interface(tmp_path: pathlib.Path) -> None:
-    script = tmp_path / "body.py"
-    script.write_text(textwrap.dedent(BODY))
-    subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
-    try:
-        done = subprocess.run(
-            ["ip", "netns", "exec", NAMESPACE, sys.executable, str(script)], capture_output=True, text=True, timeout=300
-        )
-    finally:
-        subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "counts ok" in done.stdout
+    assert "counts ok" in run_in_namespace(NAMESPACE, BODY, tmp_path / "body.py")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
-import textwrap
 
 import pytest
+
+from support.inside import run_in_namespace
 
 NAMESPACE = "mrclab-test-ring"
 A, B = b"\x02\x00\x00\x00\x00\x01", b"\x02\x00\x00\x00\x00\x02"
@@ -79,17 +78,4 @@ print("ring ok")
 
 @pytest.mark.netns
 def test_ring_carries_packets_and_survives_the_interface(tmp_path: pathlib.Path) -> None:
-    script = tmp_path / "body.py"
-    script.write_text(textwrap.dedent(BODY))
-    subprocess.run(["ip", "netns", "add", NAMESPACE], check=True)
-    try:
-        done = subprocess.run(
-            ["ip", "netns", "exec", NAMESPACE, sys.executable, str(script)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-    finally:
-        subprocess.run(["ip", "netns", "del", NAMESPACE], check=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "ring ok" in done.stdout
+    assert "ring ok" in run_in_namespace(NAMESPACE, BODY, tmp_path / "body.py")

@@ -146,7 +146,7 @@ class Queues(NamedTuple):
 
 
 class ActiveEvs(NamedTuple):
-    """How many EVs the queue pairs of a host send on, from a time on."""
+    """Number of EVs that the queue pairs of a host send on, from a time on."""
 
     t_s: float
     active: int
@@ -186,7 +186,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a cell leaves; the same for the same inputs.
+    """Measurements of a cell; the same for the same inputs.
 
     `iteration_s`: of one iteration over all ranks, None if it failed. `lost`: packets that failures took from links
     between switches. `qps` sent, and of them `qps_hit` took an EV for bad across the first broken element, the last of
@@ -222,7 +222,7 @@ class Measured:
 
     @property
     def possible_bps(self) -> float:
-        """What headers and SACKs leave of a host's capacity for payload."""
+        """Rate that headers and SACKs leave of a host's capacity for payload."""
         return (self.payload_share or 0.0) * self.host_bps
 
 

@@ -381,7 +381,7 @@ void pfc_read(const struct pfc *pfc, uint64_t now, struct pf_pfc_stats *stats)
  * where it may send, and who has no credit for a packet waits with it.
  *
  * All is counted in blocks of 64 bytes, modulo 2^32, as InfiniBand's FCTBS and FCCL are. A sender counts what it has `sent`;
- * the receiver what of that is `freed` again: what has left the switch, ended in it, or was lost on the way. The limit that
+ * the receiver counts the part of it that is `freed`: it has left the switch, ended in it, or was lost on the way. The limit that
  * it tells is freed + buffer. So sent - freed is what is under way and what waits, never more than the buffer; limits are
  * absolute, and one that is lost is made good by the next.
  *
