@@ -195,6 +195,10 @@ UNFINISHED = ".part"
 """How the names of files end that are being written; of a killed process they stay."""
 
 
+#: On the way to a folder no link is followed. A folder may be one that we cannot list, which a Mac has no flag for.
+_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 class ReadError(P4liteError):
     """A file that cannot be read; the text names it and says why."""
 
@@ -270,23 +274,48 @@ def discard_output() -> None:
 
 
 def _write(target: Path, content: bytes, mode: int) -> None:
-    if target.exists() and not target.is_file():
-        # Opening a pipe that nothing reads would wait; it fails instead.
-        handle = os.open(target, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.set_blocking(handle, True)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        return
-    temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    folder = _open_folder(target.parent)
+    try:
+        if target.exists() and not target.is_file():
+            # Opening a pipe that nothing reads would wait; it fails instead.
+            flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+            handle = os.open(target.name, flags, dir_fd=folder)
+            os.set_blocking(handle, True)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+        else:
+            _write_plain(target.name, content, mode, folder)
+    finally:
+        os.close(folder)
+
+
+def _write_plain(name: str, content: bytes, mode: int, folder: int) -> None:
+    temporary = f".{secrets.token_hex(8)}{UNFINISHED}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             # Some file systems report only now that they are full, and a crash must not leave an empty file.
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _open_folder(folder: Path) -> int:
+    """Return a handle of a folder without links in its path, for `dir_fd`.
+
+    Another user who owns a folder above it could put a link in its place after `check_links`; what is written by the
+    handle stays in the folder that was opened.
+    """
+    handle = os.open("/", _WAY)
+    for part in folder.parts[1:]:
+        try:
+            following = os.open(part, _WAY, dir_fd=handle)
+        finally:
+            os.close(handle)
+        handle = following
+    return handle

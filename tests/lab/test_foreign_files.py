@@ -274,6 +274,28 @@ def test_a_command_says_how_a_file_is_named(
     assert "workloads: " in said, said
 
 
+@pytest.mark.parametrize("module", [files, p4lite.files])
+def test_a_link_that_replaces_a_folder_at_the_last_moment_leads_nowhere(
+    module: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, victim = tmp_path / "chosen", tmp_path / "victim"
+    for folder in (chosen, victim):
+        (folder / "deep").mkdir(parents=True)
+    find = os.path.realpath
+
+    def swap(path: str) -> str:
+        """Let another user be faster than the writer, between its look at the path and its opening of the folder."""
+        real = find(path)
+        chosen.rename(tmp_path / "gone")
+        chosen.symlink_to(victim)
+        return real
+
+    monkeypatch.setattr(os.path, "realpath", swap)
+    with pytest.raises(OSError, match="Not a directory"):
+        module.write_whole(chosen / "deep" / "file", "text")
+    assert list(tmp_path.rglob("file")) == []
+
+
 @as_root
 def test_another_users_link_chooses_no_file_of_ours(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
     ours = tmp_path / "ours"

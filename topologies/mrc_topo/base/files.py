@@ -27,7 +27,9 @@ UNFINISHED = ".part"
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 # Opening a pipe that nothing reads would wait; it fails instead.
-_OLD: Final = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
+_OLD: Final = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+#: On the way to a folder no link is followed. A folder may be one that we cannot list, which a Mac has no flag for.
+_WAY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The most that one reading of a `Bounded` file takes into memory.
 PIECE: Final = 1 << 20
 _KINDS: Final = {
@@ -164,33 +166,55 @@ def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
         WriteError: the file cannot be made or completed, or another user's link leads to it; nothing is left of the
             attempt.
     """
-    with _named(path):
-        check_links(path)
-        target = pathlib.Path(os.path.realpath(path))
-        plain = not target.exists() or target.is_file()
-        temporary = target.parent / f".{secrets.token_hex(8)}{UNFINISHED}" if plain else target
-        handle = os.open(temporary, _NEW if plain else _OLD, mode)
-        os.set_blocking(handle, True)
-        file = os.fdopen(handle, "wb")
-    try:
+    temporary = f".{secrets.token_hex(8)}{UNFINISHED}"
+    with contextlib.ExitStack() as stack:
+        with _named(path):
+            check_links(path)
+            target = pathlib.Path(os.path.realpath(path))
+            plain = not target.exists() or target.is_file()
+            folder = _open_folder(target.parent)
+            stack.callback(os.close, folder)
+            handle = os.open(temporary if plain else target.name, _NEW if plain else _OLD, mode, dir_fd=folder)
+            os.set_blocking(handle, True)
+            file = os.fdopen(handle, "wb")
         try:
-            yield file
-            with _named(path):
-                file.flush()
-                if plain:
-                    # Some file systems report only now that they are full, and a crash must not leave an empty file.
-                    os.fsync(file.fileno())
+            try:
+                yield file
+                with _named(path):
+                    file.flush()
+                    if plain:
+                        # Some file systems report only now that they are full, and a crash leaves no empty file.
+                        os.fsync(file.fileno())
+            finally:
+                with _named(path):  # what was not written yet may not fit
+                    file.close()
+            if plain:
+                with _named(path):
+                    os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            if plain:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+            raise
+
+
+def _open_folder(folder: pathlib.Path) -> int:
+    """Return a handle of a folder without links in its path, for `dir_fd`.
+
+    Another user who owns a folder above it could put a link in its place after `check_links`; what is written by the
+    handle stays in the folder that was opened.
+
+    Raises:
+        OSError: it cannot be opened, or a link is in its path.
+    """
+    handle = os.open("/", _WAY)
+    for part in folder.parts[1:]:
+        try:
+            following = os.open(part, _WAY, dir_fd=handle)
         finally:
-            with _named(path):  # what was not written yet may not fit
-                file.close()
-        if plain:
-            with _named(path):
-                os.replace(temporary, target)
-    except BaseException:
-        if plain:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        raise
+            os.close(handle)
+        handle = following
+    return handle
 
 
 def check_links(path: str | os.PathLike[str]) -> None:
