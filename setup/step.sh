@@ -19,11 +19,14 @@ case $expected in
 	;;
 esac
 log=$(mktemp "${TMPDIR:-/tmp}/mrclab-setup.XXXXXX") || exit 1
+# The file has no name from here on: however this script ends, nothing of it is left.
+exec 3<>"$log"
+rm -f "$log"
 began=$(date +%s)
-"$@" >"$log" 2>&1 </dev/null &
+"$@" >&3 2>&1 3>&- </dev/null &
 child=$!
 # The command is ended with us, and nothing is left behind.
-trap 'kill "$child" 2>/dev/null; wait "$child" 2>/dev/null; rm -f "$log"; exit 130' INT HUP TERM
+trap 'kill "$child" 2>/dev/null; wait "$child" 2>/dev/null; exit 130' INT HUP TERM
 
 if [ -t 1 ]; then
 	while kill -0 "$child" 2>/dev/null; do
@@ -57,13 +60,11 @@ status=$?
 taken=$(($(date +%s) - began))
 if [ "$status" -eq 0 ]; then
 	printf "%s done in %d s$end" "$line" "$taken"
-	rm -f "$log"
 	exit 0
 fi
 printf "%s failed after %d s$end" "$line" "$taken"
 {
-	tail -n 20 "$log" | sed 's/^/  | /'
+	tail -n 20 /dev/fd/3 | sed 's/^/  | /'
 	echo "$title failed (exit status $status). $remedy"
 } >&2
-rm -f "$log"
 exit "$status"

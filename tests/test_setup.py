@@ -8,6 +8,7 @@ import pty
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -45,6 +46,18 @@ def test_step_that_fails_shows_its_output_its_remedy_and_its_exit_status(tmp_pat
     assert done.returncode == 7
     assert done.stderr == "  | no route\nPython packages failed (exit status 7). Is there a network?\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_step_that_is_killed_leaves_no_log(tmp_path: pathlib.Path) -> None:
+    words = [str(STEP), "3", "Python packages", "Try again.", "sh", "-c", f"touch {tmp_path}/runs; exec sleep 60"]
+    process = subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)}, start_new_session=True
+    )
+    while not (tmp_path / "runs").exists():
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.parametrize("words", [(), ("3", "title", "remedy"), ("soon", "title", "remedy", "true")])
