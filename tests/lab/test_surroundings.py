@@ -9,7 +9,7 @@ from support.hostile import surroundings
 
 @pytest.mark.root
 def test_commands_end_with_a_sentence_in_surroundings_that_lack_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert surroundings.main(["list", "cleanup", "--in", "home absent", "--in", "64 files", "--in", "output full"]) == 0
+    assert surroundings.main(["list", "cleanup", "--in", "home absent", "--in", "64 files", "--in", "200 MB"]) == 0
     # What dies of a signal is not as it should be.
     monkeypatch.setattr(surroundings, "COMMAND", "sh -c 'kill -9 $$' #")
     monkeypatch.setattr(surroundings, "PREPARE", ())
