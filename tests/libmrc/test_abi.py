@@ -14,6 +14,8 @@ import subprocess
 import pytest
 
 from libmrc import build
+from mrc_host.node.programs.pairs import ATTRIBUTES
+from mrc_host.proto.config import ReliabilityConfig
 from mrc_host.verbs import layout
 from support.libmrc import compiler, cross_compiler, emulator
 
@@ -207,3 +209,10 @@ def test_layouts_and_numbers_on_arm64_are_those_of_this_machine(
     there = measured(tmp_path, header, [build.INCLUDE], runner=(emulator(),))
     assert len(there) > 90
     assert here == there
+
+
+def test_the_number_attributes_of_queue_pairs_are_those_that_the_endpoint_lets_programs_set() -> None:
+    text = (build.SOURCES / "pair.c").read_text()
+    table = re.findall(r"^\tEACH\((\w+), ", text, re.MULTILINE)
+    numbers = {name for name in ATTRIBUTES if type(getattr(ReliabilityConfig(), name)) is int}
+    assert sorted(table) == sorted(numbers)

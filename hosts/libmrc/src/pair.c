@@ -172,6 +172,16 @@ static json_t *roce_attributes(const struct ibv_qp_attr *attr, int mask)
 	return to;
 }
 
+/* Numbers among the attributes of a queue pair: the agent's name, the bit in a mask, and the member. */
+#define MRC_ATTRIBUTES(EACH)                                                                                          \
+	EACH(max_wimm, MRC_QP_MAX_WIMM, wimm.max_wimm)                                                                \
+	EACH(max_wimm_dest, MRC_QP_MAX_WIMM_DEST, wimm.max_wimm_dest)                                                 \
+	EACH(mpr, MRC_QP_MPR, mpr.mpr)                                                                                \
+	EACH(mpr_dest, MRC_QP_MPR_DEST, mpr.mpr_dest)                                                                 \
+	EACH(timeout, MRC_QP_TIMEOUT, timeout)                                                                        \
+	EACH(linear_cnt, MRC_QP_RETRY_CNT, retry.linear_cnt)                                                          \
+	EACH(exp_cnt, MRC_QP_RETRY_CNT, retry.exp_cnt)
+
 static json_t *mrc_attributes(const struct ibv_qp_attr *attr, int mask, const struct mrc_qp_attr *more, int more_mask)
 {
 	json_t *to = json_object();
@@ -179,13 +189,9 @@ static json_t *mrc_attributes(const struct ibv_qp_attr *attr, int mask, const st
 	set(to, mask & IBV_QP_SQ_PSN, "sq_psn", attr->sq_psn & PSN_MASK);
 	if (!more_mask)
 		return to;
-	set(to, more_mask & MRC_QP_MAX_WIMM, "max_wimm", more->wimm.max_wimm);
-	set(to, more_mask & MRC_QP_MAX_WIMM_DEST, "max_wimm_dest", more->wimm.max_wimm_dest);
-	set(to, more_mask & MRC_QP_MPR, "mpr", more->mpr.mpr);
-	set(to, more_mask & MRC_QP_MPR_DEST, "mpr_dest", more->mpr.mpr_dest);
-	set(to, more_mask & MRC_QP_TIMEOUT, "timeout", more->timeout);
-	set(to, more_mask & MRC_QP_RETRY_CNT, "linear_cnt", more->retry.linear_cnt);
-	set(to, more_mask & MRC_QP_RETRY_CNT, "exp_cnt", more->retry.exp_cnt);
+#define SET(name, bit, member) set(to, more_mask & (bit), #name, more->member);
+	MRC_ATTRIBUTES(SET)
+#undef SET
 	if (more_mask & MRC_QP_CAP)
 		json_object_set_new(to, "dynamic_mpr", json_boolean(more->cap & MRC_QP_CAP_DYNAMIC_MPR));
 	return to;
@@ -292,13 +298,9 @@ static void read_mrc_attributes(const struct lab_qp *qp, const json_t *answer, s
 	const json_t *values = json_object_get(answer, "attributes");
 
 	memset(more, 0, sizeof(*more));
-	more->mpr.mpr = (uint8_t)number_in(values, "mpr", 0);
-	more->mpr.mpr_dest = (uint8_t)number_in(values, "mpr_dest", 0);
-	more->wimm.max_wimm = (uint16_t)number_in(values, "max_wimm", 0);
-	more->wimm.max_wimm_dest = (uint16_t)number_in(values, "max_wimm_dest", 0);
-	more->timeout = (uint8_t)number_in(values, "timeout", 0);
-	more->retry.linear_cnt = (uint8_t)number_in(values, "linear_cnt", 0);
-	more->retry.exp_cnt = (uint8_t)number_in(values, "exp_cnt", 0);
+#define READ(name, bit, member) more->member = (__typeof__(more->member))number_in(values, #name, 0);
+	MRC_ATTRIBUTES(READ)
+#undef READ
 	more->profile.ev_profile_id = profile_id(text_in(answer, "ev_profile", NULL));
 	more->profile.cc_profile_id = profile_id(text_in(answer, "cc_profile", NULL));
 	more->qp_hint = qp->hint;

@@ -6,13 +6,14 @@ Durations are integer nanoseconds, sizes bytes, rates bits per second. Defaults 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import NsccConfig
+from mrc_host.proto.events import QpState
 from mrc_host.proto.limits import ConfigError, check_range
 
 PAYLOADS = ("bytes", "length")
@@ -97,6 +98,39 @@ class WireConfig:
         return self.payload == "length"
 
 
+class QpAttribute(NamedTuple):
+    """An attribute of a queue pair: its range, and what queue pairs and programs do with it.
+
+    `before`: the transition before which a program may set it; None: it is set in the configuration only. An integer
+    is then an argument of that transition. `offered`: it is part of the document for the peer.
+    """
+
+    low: int
+    high: int
+    before: QpState | None = None
+    offered: bool = False
+
+
+#: Attributes of queue pairs by their names in `ReliabilityConfig` (`mrc-protocol.md §4`). Checks, documents for the
+#: peer, arguments of transitions, and what programs may set follow from here.
+QP_ATTRIBUTES: Final[Mapping[str, QpAttribute]] = {
+    "max_wimm_dest": QpAttribute(1, 32767, QpState.RTR, offered=True),
+    "mpr_dest": QpAttribute(1, 255, QpState.RTR, offered=True),
+    "dynamic_mpr": QpAttribute(0, 1, QpState.RTR, offered=True),
+    "trim_nack": QpAttribute(0, 1, QpState.RTR, offered=True),
+    "service_time": QpAttribute(0, 1, QpState.RTR, offered=True),
+    "max_wimm": QpAttribute(1, 32767, QpState.RTS),
+    "mpr": QpAttribute(1, 255, QpState.RTS),
+    "timeout": QpAttribute(0, 24, QpState.RTS),
+    "linear_cnt": QpAttribute(0, 7, QpState.RTS),
+    "exp_cnt": QpAttribute(0, 25, QpState.RTS),
+    "sack_every": QpAttribute(1, 1024),
+    "sack_delay_ns": QpAttribute(1, 10**9),
+    "hole_cycle": QpAttribute(2, 1024),
+    "always_skip_after": QpAttribute(0, 1 << 20),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ReliabilityConfig:
     """QP attributes and policies of requestor and responder (`mrc-protocol.md §4-§6`)."""
@@ -121,17 +155,8 @@ class ReliabilityConfig:
     tail_probe: bool = True  # a reliability probe after two RTTs of silence, before the timeout
 
     def __post_init__(self) -> None:
-        check_range("reliability.timeout", self.timeout, 0, 24)
-        check_range("reliability.linear_cnt", self.linear_cnt, 0, 7)
-        check_range("reliability.exp_cnt", self.exp_cnt, 0, 25)
-        check_range("reliability.mpr", self.mpr, 1, 255)
-        check_range("reliability.mpr_dest", self.mpr_dest, 1, 255)
-        check_range("reliability.max_wimm", self.max_wimm, 1, 32767)
-        check_range("reliability.max_wimm_dest", self.max_wimm_dest, 1, 32767)
-        check_range("reliability.sack_every", self.sack_every, 1, 1024)
-        check_range("reliability.sack_delay_ns", self.sack_delay_ns, 1, 10**9)
-        check_range("reliability.always_skip_after", self.always_skip_after, 0, 1 << 20)
-        check_range("reliability.hole_cycle", self.hole_cycle, 2, 1024)
+        for name, attribute in QP_ATTRIBUTES.items():
+            check_range(f"reliability.{name}", getattr(self, name), attribute.low, attribute.high)
 
     @property
     def ack_timeout_ns(self) -> int:

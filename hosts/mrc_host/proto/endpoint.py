@@ -389,17 +389,12 @@ class Endpoint(PathControl):
         qp.told_status = None
         self.modify(
             qp, QpState.RTR, now, remote_number=number, remote_address=address, rq_psn=rq_psn,
-            mtu=min(mtu, self.config.wire.mtu), max_wimm_dest=qp.attributes.max_wimm_dest,
-            mpr_dest=qp.attributes.mpr_dest,
+            mtu=min(mtu, self.config.wire.mtu), **qp.attributes.arguments(QpState.RTR),
         )  # fmt: skip
 
     def ready_named(self, qp: QueuePair, now: int) -> None:
         """Go RTR -> RTS after `accept_named`."""
-        attributes = qp.attributes
-        self.modify(
-            qp, QpState.RTS, now, sq_psn=qp.sq_psn, max_wimm=attributes.max_wimm, mpr=attributes.mpr,
-            timeout=attributes.timeout, linear_cnt=attributes.linear_cnt, exp_cnt=attributes.exp_cnt,
-        )  # fmt: skip
+        self.modify(qp, QpState.RTS, now, sq_psn=qp.sq_psn, **qp.attributes.arguments(QpState.RTS))
 
     def modify(self, qp: QueuePair, state: QpState, now: int, **attributes: Any) -> None:
         """Do one transition, with the attributes that it needs (see `qp.REQUIRED`); ERROR and RESET are always
@@ -422,8 +417,7 @@ class Endpoint(PathControl):
         elif state is QpState.RTR:
             qp.after(QpInput.TO_RTR)
             qp.attributes.mtu = attributes["mtu"]
-            qp.attributes.max_wimm_dest = attributes["max_wimm_dest"]
-            qp.attributes.mpr_dest = attributes["mpr_dest"]
+            qp.attributes.take_arguments(state, attributes)
             address = attributes["remote_address"]
             if address == self.config.address:
                 self.context.ports.looping = True
@@ -435,8 +429,8 @@ class Endpoint(PathControl):
                 peer.announce(now)
         else:
             qp.after(QpInput.TO_RTS)
-            for name in needed:
-                setattr(qp if name == "sq_psn" else qp.attributes, name, attributes[name])
+            qp.sq_psn = attributes["sq_psn"]
+            qp.attributes.take_arguments(state, attributes)
             qp.enter_rts(now)
 
     def set_mpr(self, qp: QueuePair, units: int) -> None:

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Final, cast
+from dataclasses import fields
+from typing import Any, Final, cast
 
-from mrc_host.proto.config import ReliabilityConfig
+from mrc_host.proto.config import QP_ATTRIBUTES, ReliabilityConfig
 from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.events import QpError, QpState
 from mrc_host.proto.qp_document import QpDocument
@@ -15,49 +16,31 @@ from mrc_host.proto.qp_document import QpDocument
 DOCUMENT: Final = "mrc-qp/2"
 _FOR_EVER: Final = 25  # exp_cnt
 _LONGEST_TIMEOUT_NS: Final = 1024 << 24
-# Attributes that a transition needs (`mrc-protocol.md §4`); INIT takes its profiles from `create_qp`.
-REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
-    QpState.RTR: ("remote_number", "remote_address", "rq_psn", "mtu", "max_wimm_dest", "mpr_dest"),
-    QpState.RTS: ("sq_psn", "max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"),
+_ARGUMENTS: Final = {
+    state: tuple(
+        name
+        for name, attribute in QP_ATTRIBUTES.items()
+        if attribute.before is state and type(getattr(ReliabilityConfig(), name)) is int
+    )
+    for state in (QpState.RTR, QpState.RTS)
 }
-
-_ATTRIBUTES: Final = (
-    "adaptive_reordering",
-    "always_skip_after",
-    "dynamic_mpr",
-    "exp_cnt",
-    "hole_cycle",
-    "linear_cnt",
-    "max_wimm",
-    "max_wimm_dest",
-    "mpr",
-    "mpr_dest",
-    "mtu",
-    "peer_service_time",
-    "peer_trim_nack",
-    "rack_inference",
-    "sack_delay_ns",
-    "sack_every",
-    "same_ev_inference",
-    "service_time",
-    "tail_probe",
-    "timeout",
-    "trim_nack",
-)
+# Arguments of a transition (`mrc-protocol.md §4`); INIT takes its profiles from `create_qp`.
+REQUIRED: Final[dict[QpState, tuple[str, ...]]] = {
+    QpState.RTR: ("remote_number", "remote_address", "rq_psn", "mtu", *_ARGUMENTS[QpState.RTR]),
+    QpState.RTS: ("sq_psn", *_ARGUMENTS[QpState.RTS]),
+}
+_OFFERED: Final = [name for name, attribute in QP_ATTRIBUTES.items() if attribute.offered]
 
 
 class NegotiatedAttributes:
     """Negotiated attributes. Those with `peer_` belong to the peer's responder, the others to ours or to both."""
 
-    __slots__ = _ATTRIBUTES
-
     def __init__(self, reliability: ReliabilityConfig, mtu: int) -> None:
         self.mtu = mtu
         self.peer_trim_nack = True
         self.peer_service_time = False
-        for name in _ATTRIBUTES:
-            if hasattr(reliability, name):
-                setattr(self, name, getattr(reliability, name))
+        for field in fields(reliability):
+            setattr(self, field.name, getattr(reliability, field.name))
 
     adaptive_reordering: bool
     always_skip_after: int
@@ -84,27 +67,29 @@ class NegotiatedAttributes:
         self.peer_service_time = remote["service_time"]
         self.dynamic_mpr = self.dynamic_mpr and remote["dynamic_mpr"]
 
-    def for_rtr(self, remote: QpDocument, address: bytes) -> dict[str, int | bytes]:
+    def arguments(self, state: QpState) -> dict[str, Any]:
+        """Return those of our attributes that the transition to a state takes."""
+        return {name: getattr(self, name) for name in _ARGUMENTS[state]}
+
+    def for_rtr(self, remote: QpDocument, address: bytes) -> dict[str, Any]:
         """Return the attributes of the transition to RTR that our offer and the peer's document agree on."""
         return {
             "remote_number": remote["qpn"],
             "remote_address": address,
             "rq_psn": remote["psn"],
             "mtu": min(self.mtu, remote["mtu"]),
-            "max_wimm_dest": self.max_wimm_dest,
-            "mpr_dest": self.mpr_dest,
+            **self.arguments(QpState.RTR),
         }
 
-    def for_rts(self, remote: QpDocument, sq_psn: int) -> dict[str, int]:
+    def for_rts(self, remote: QpDocument, sq_psn: int) -> dict[str, Any]:
         """Return the same for the transition to RTS."""
-        return {
-            "sq_psn": sq_psn,
-            "max_wimm": min(self.max_wimm, remote["max_wimm_dest"]),
-            "mpr": min(self.mpr, remote["mpr_dest"]),
-            "timeout": self.timeout,
-            "linear_cnt": self.linear_cnt,
-            "exp_cnt": self.exp_cnt,
-        }
+        bounded = {"max_wimm": min(self.max_wimm, remote["max_wimm_dest"]), "mpr": min(self.mpr, remote["mpr_dest"])}
+        return {"sq_psn": sq_psn, **self.arguments(QpState.RTS), **bounded}
+
+    def take_arguments(self, state: QpState, arguments: dict[str, Any]) -> None:
+        """Take over the arguments of the transition to a state."""
+        for name in _ARGUMENTS[state]:
+            setattr(self, name, arguments[name])
 
     def repeat_ns(self, count: int) -> int:
         """Return how long a packet waits for an answer after it was sent for the `count`th time, counted from 0."""
@@ -124,7 +109,7 @@ class NegotiatedAttributes:
 def local_document(context: EndpointContext, number: int, sq_psn: int, attributes: NegotiatedAttributes) -> QpDocument:
     """See `Endpoint.local_attributes`."""
     wire = context.config.wire
-    return {
+    document = {
         "format": DOCUMENT,
         "address": str(ipaddress.IPv6Address(context.config.address)),
         "qpn": number,
@@ -136,12 +121,9 @@ def local_document(context: EndpointContext, number: int, sq_psn: int, attribute
         "ports_up": context.ports.mask,
         "port_status": context.ports.status,
         "instance": context.instance,
-        "mpr_dest": attributes.mpr_dest,
-        "max_wimm_dest": attributes.max_wimm_dest,
-        "dynamic_mpr": attributes.dynamic_mpr,
-        "trim_nack": attributes.trim_nack,
-        "service_time": attributes.service_time,
+        **{name: getattr(attributes, name) for name in _OFFERED},
     }
+    return cast("QpDocument", document)
 
 
 _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
@@ -154,11 +136,7 @@ _TYPES: Final[dict[str, tuple[type[int], int, int]]] = {
     "ports_up": (int, 0, 0xFFFFFFFF),
     "port_status": (int, 0, (1 << 62) - 1),
     "instance": (int, 0, (1 << 48) - 1),
-    "mpr_dest": (int, 1, 255),
-    "max_wimm_dest": (int, 1, 32767),
-    "dynamic_mpr": (bool, 0, 1),
-    "trim_nack": (bool, 0, 1),
-    "service_time": (bool, 0, 1),
+    **{name: (type(getattr(ReliabilityConfig(), name)), *QP_ATTRIBUTES[name][:2]) for name in _OFFERED},
 }
 
 

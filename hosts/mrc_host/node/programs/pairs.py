@@ -14,7 +14,7 @@ from mrc_host.node.own_evs import HostEvs
 from mrc_host.node.profiles import DEFAULT, ControlledProfiles
 from mrc_host.node.stacks import RefusedError
 from mrc_host.proto.completion import CompletionQueue
-from mrc_host.proto.config import EvConfig, EvMode, ReliabilityConfig
+from mrc_host.proto.config import QP_ATTRIBUTES, EvConfig, EvMode, ReliabilityConfig
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import QpError, QpState
@@ -34,13 +34,12 @@ P = TypeVar("P", bound=Pair)
 Attributes = Mapping[str, int | bool]
 _WRITE: Final = int(RingOpcode.WRITE)
 _WRITE_IMM: Final = int(RingOpcode.WRITE_IMM)
-#: Attributes of a queue pair that a program may set, with the state up to which they matter.
-ATTRIBUTES: Final[dict[str, tuple[QpState, ...]]] = {
-    **dict.fromkeys(("max_wimm_dest", "mpr_dest", "trim_nack", "service_time"), (QpState.RESET, QpState.INIT)),
-    "dynamic_mpr": (QpState.RESET, QpState.INIT),
-    **dict.fromkeys(
-        ("max_wimm", "mpr", "timeout", "linear_cnt", "exp_cnt"), (QpState.RESET, QpState.INIT, QpState.RTR)
-    ),
+_STATES: Final = (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS)
+#: Attributes of a queue pair that a program may set, with the states in which it may.
+ATTRIBUTES: Final = {
+    name: _STATES[: _STATES.index(attribute.before)]
+    for name, attribute in QP_ATTRIBUTES.items()
+    if attribute.before is not None
 }
 
 
