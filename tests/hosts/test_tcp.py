@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.tcp.channel import HEADER, ChannelError, TcpConnection
+from mrc_host.tcp import HEADER, ChannelError, TcpConnection
 
 WAIT_S = 60
 

@@ -1,28 +1,45 @@
-"""A workload's writes as frames on TCP connections, some to each peer, among which a write is cut.
+"""Workloads over the kernel's own TCP: one rank, a process in its host's network namespace. Nothing of TCP is ours.
 
-A frame is a header (`HEADER`) and, for data, the bytes, which are read straight into the region. Each write is answered
-by a frame without bytes once all of it is in place: TCP's own acknowledgements stay in the kernel.
+    python -m mrc_host.tcp CONFIG_JSON
+
+Configuration (JSON): `workload`, `params`, `rank`, `addresses` (of all ranks), `port` (of rank 0, the next one's is one
+more), `streams` (connections per peer), `timeout_s`. The program says `{"ready": "listening"}`, waits for a line,
+connects, says `{"ready": "connected"}`, waits for a line, runs the workload, says how it went (`progress`, `measured`),
+and serves its peers until its input ends. Exit code 1: no connections; 2: unusable configuration.
+
+A workload's writes are frames, some to each peer, among whose connections a write is cut. A frame is a header
+(`HEADER`) and, for data, the bytes, which are read straight into the region. Each write is answered by a frame without
+bytes once all of it is in place: TCP's own acknowledgements stay in the kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
+import json
 import selectors
 import socket
 import struct
+import sys
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import Parameters, Workload
 from mrc_topo.base.errors import ErrorCode, MrclabError
+from mrc_topo.base.plain import DecodeError, decode, encode
 
 DATA, DONE, HELLO = 1, 2, 3
 #: Kind, whether there is an immediate, immediate, number of the write, offset in the receiver's region, length.
 HEADER: Final = struct.Struct("!B?2xIQQQ")
+#: The fields of a header.
+Frame = tuple[int, bool, int, int, int, int]
 #: What one system call is given at most.
 BATCH = 64
+TURN_S = 0.05
 
 
 class ChannelError(MrclabError):
@@ -44,7 +61,7 @@ class TcpConnection:
         self.dead = False
         self._head = bytearray(HEADER.size)
         self._got = 0
-        self._frame: tuple[int, bool, int, int, int, int] | None = None
+        self._frame: Frame | None = None
 
     def flush(self) -> None:
         """Send as much as the kernel accepts."""
@@ -60,13 +77,13 @@ class TcpConnection:
             if sent:
                 out[0] = out[0][sent:]
 
-    def frames(self, memory: memoryview) -> list[tuple[int, bool, int, int, int, int]]:
+    def frames(self, memory: memoryview) -> list[Frame]:
         """Read what has arrived, and return the frames that are complete.
 
         Raises:
             ChannelError: the peer is gone, or writes beyond the region.
         """
-        done: list[tuple[int, bool, int, int, int, int]] = []
+        done: list[Frame] = []
         while True:
             frame = self._frame
             if frame is None:
@@ -178,7 +195,7 @@ class TcpChannel:
                 each.sock.close()
                 raise ChannelError(getattr(error, "strerror", None) or str(error), each.peer) from error
 
-    def _took(self, each: TcpConnection, frame: tuple[int, bool, int, int, int, int]) -> None:
+    def _took(self, each: TcpConnection, frame: Frame) -> None:
         kind, has_immediate, imm, number, _, _ = frame
         workload = self.workload
         assert workload is not None
@@ -232,7 +249,10 @@ def connected(
             sock, _ = listener.accept()
             sock.settimeout(timeout_s)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = HEADER.unpack(_exactly(sock, HEADER.size))[2]
+            greeting = sock.recv(HEADER.size, socket.MSG_WAITALL)
+            if len(greeting) < HEADER.size:
+                raise ChannelError("a peer hung up")
+            peer = HEADER.unpack(greeting)[2]
             if peer not in made:
                 raise ChannelError(f"rank {peer} called, which is not a peer of rank {rank}")
             made[peer].append(TcpConnection(sock, peer))
@@ -241,11 +261,79 @@ def connected(
     return made
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = sock.recv(count - len(data))
-        if not more:
-            raise ChannelError("a peer hung up")
-        data += more
-    return data
+@dataclass(frozen=True)
+class RankConfig:
+    """Configuration of a rank (see the module). The workload checks `params`."""
+
+    workload: str
+    params: object
+    rank: int
+    addresses: Sequence[str]
+    port: int
+    streams: int
+    timeout_s: float
+
+
+def _say(document: Mapping[str, object]) -> None:
+    print(json.dumps(encode(document)), flush=True)
+
+
+def _heard() -> bool:
+    """Wait for a line; False when there is none any more."""
+    return bool(sys.stdin.readline())
+
+
+def _run(config: RankConfig) -> None:
+    kind = WORKLOADS[config.workload]
+    rank, addresses, port = config.rank, config.addresses, config.port
+    size, params = len(addresses), kind.complete(config.params)
+    memory = memoryview(bytearray(max(kind.plan(size, params), 1)))
+    mine = kind.peers(rank, size, params)
+    peers = sorted(mine | {peer for peer in range(size) if rank in kind.peers(peer, size, params)})
+    with socket.create_server((addresses[rank], port + rank), family=socket.AF_INET6, backlog=1024) as listener:
+        _say({"ready": "listening"})
+        if not _heard():
+            return
+        timeout_s = config.timeout_s
+        groups = connected(
+            listener, rank, peers, lambda peer: (addresses[peer], port + peer), config.streams, timeout_s
+        )
+    channel = TcpChannel(groups, memory, time.monotonic_ns)
+    workload = channel.workload = kind(rank, size, params, channel, memory)
+    _say({"ready": "connected"})
+    if not _heard():
+        return
+    workload.start(time.monotonic_ns())
+    deadline = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as ear:
+        ear.register(0, selectors.EVENT_READ)
+        told = False
+        # When it is done, the others still need answers to what they have sent.
+        while not ear.select(0):
+            try:
+                channel.turn(TURN_S)
+            except ChannelError as error:
+                workload.failed(error.peer, str(error), time.monotonic_ns())
+            if time.monotonic() > deadline:
+                workload.failed(rank, f"not finished after {timeout_s:g} s", time.monotonic_ns())
+            if workload.done and not told:
+                told = True
+                _say({"progress": workload.progress, "measured": workload.measured()})
+    channel.close()
+
+
+def main(argv: list[str]) -> int:
+    """Run the program; return its exit code."""
+    try:
+        _run(decode(RankConfig, json.loads(argv[0])))
+    except (IndexError, KeyError, ValueError, WorkloadError, DecodeError) as error:
+        print(f"unusable configuration: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except (ChannelError, OSError) as error:
+        _say({"error": str(error)})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
