@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[tuple[str, ...], float]] = {
     "perf": (("perf", "all_reduce", "--lab", "tiny", "--clock", "virtual"), 6.0),
     "conform": (("conform", "-o", "OUT"), 6.0),
     "replay": (("replay", "--lab", "training-64", *GENERATED, "-o", "OUT"), 2.5),
-    "train": (("train", "--clock", "virtual", "--lab", "tiny"), 10.0),
+    "train": (("train", "--lab", "tiny", "--steps", "200", "-o", "OUT"), 25.0),
     "artifact": (("artifact", "check", "PREPARED/one.zip"), 6.0),
     "workshop": (("workshop", "check", "07", "PREPARED/exercise"), 11.0),
     "web": (("web", "--clock", "virtual", "--lab", "tiny", "--port", "0"), 6.0),
