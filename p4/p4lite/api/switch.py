@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from p4lite.api.gate import Gate, guarded_control, guarded_replication
-from p4lite.api.program import CompiledBackend, InterpreterBackend, Program
+from p4lite.api.program import BACKENDS, CompiledBackend, Program, interpreter
 from p4lite.api.tables import Counter, MeterArray, NamedObjects, Register, Table
-from p4lite.api.values import Backend, Control, Missing, is_int
-from p4lite.interpreter.core import DROP_PORT
-from p4lite.interpreter.events import Observer
-from p4lite.interpreter.primitives import PythonExtern
+from p4lite.api.values import Backend, Control, Missing, Observer, PythonExtern, is_int
+from p4lite.contributions import contributions
 from p4lite.switch.errors import BuildError, InterpretedOnly, InvalidArgument
 from p4lite.switch.fabric.values import (
     MAX_TIME_NS,
@@ -29,6 +27,7 @@ from p4lite.switch.program.facts import Array, TableFacts
 BackendName = Literal["compiled", "interpreter"]
 PORTS = range(64)
 MAX_PORT = 65535
+DROP_PORT = 511
 MAX_PACKET = 65536
 MAX_PRIORITIES = 8
 T = TypeVar("T")
@@ -215,11 +214,11 @@ class Switch:
             try:
                 made = CompiledBackend(program, ports, seed, priority_queues)
             except (BuildError, InterpretedOnly):
-                if backend == "compiled":
+                if backend == "compiled" or not contributions(BACKENDS):
                     raise
         self.backend: BackendName = "interpreter" if made is None else "compiled"
         if made is None:
-            made = InterpreterBackend(program, ports, seed, priority_queues, observers=observers, externs=externs)
+            made = interpreter(program, ports, seed, priority_queues, observers=observers, externs=externs)
         self._ports = ports
         self._gate = Gate(made)
         control = self._control = guarded_control(self._gate)

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from p4lite.cli import common
-from p4lite.cli.common import MAX_SEED, MOST_PACKETS, whole
+from p4lite.cli.common import MAX_SEED, MOST_PACKETS
+from p4lite.cli.numbers import whole
 from p4lite.tools.diff import Comparison, Difference, Pair, parting
 from p4lite.tools.entries import load_entries
 from p4lite.tools.trace import Lines

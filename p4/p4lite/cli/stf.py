@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from p4lite import terminal
-from p4lite.api.program import InterpreterBackend, Program
-from p4lite.cli.common import MOST_QUEUES, whole
+from p4lite.api.program import Program, interpreter
+from p4lite.cli.numbers import MOST_QUEUES, whole
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Bmv2Architecture
-from p4lite.switch.errors import BuildError, ProgramError
+from p4lite.switch.errors import BuildError, InvalidArgument, ProgramError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.source import load_source
 from p4lite.switch.stf.engine import ports_of, run_on, run_stf
@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
             return _test(arguments, statements, defines)
     except ProgramError as error:
         return _refuse(f"the program is not supported: {error}")
-    except (FabricError, BuildError) as error:
+    except (FabricError, BuildError, InvalidArgument) as error:
         return _refuse(str(error))
     except StfError as error:
         print(f"FAIL {arguments.test}\n{error}")
@@ -56,7 +56,7 @@ class _Interpreted:
     """The interpreter with the ports of a test, for an architecture that the compiled switch has not."""
 
     def __init__(self, program: Program, statements: list[Statement], priority_queues: int) -> None:
-        self._backend = InterpreterBackend(program, ports_of(statements), 1, priority_queues)
+        self._backend = interpreter(program, ports_of(statements), 1, priority_queues)
         self.program = program.facts
         self.control = self._backend.control
         self.replication = self._backend.replication

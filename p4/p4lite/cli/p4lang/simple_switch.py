@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from p4lite.cli import switch as verb
-from p4lite.cli.common import whole
+from p4lite.cli.numbers import whole
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.fabric.switch import FabricSwitch

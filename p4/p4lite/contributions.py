@@ -1,4 +1,4 @@
-"""Contributions of extras to the command line: packages beside the core, found by entry points of distributions."""
+"""Contributions of packages beside the core to commands and API, found by entry points of distributions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pathlib
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
+
+#: How to get the package of the entry points that p4lite itself brings.
+GET_TOOLS = "it is in p4lite_tools: run `make setup` in a checkout, or `pip install --force-reinstall p4lite`"
 
 
 @cache
