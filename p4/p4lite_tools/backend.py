@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from p4lite.api.program import Program, switch_seed
-from p4lite.interpreter.events import Observer
-from p4lite.interpreter.machine import Interpreter
-from p4lite.interpreter.primitives import PythonExtern
+from p4lite_tools.interpreter.events import Observer
+from p4lite_tools.interpreter.machine import Interpreter
+from p4lite_tools.interpreter.primitives import PythonExtern
 
 
 class InterpreterBackend:

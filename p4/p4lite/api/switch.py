@@ -169,7 +169,7 @@ class Switch:
         ports: the numbers of its ports, 0 to 65535 without 511 (drop); packets to others are dropped.
         seed: of the program's random().
         priority_queues: of every port, 1 to 8; packets of a higher priority are dropped.
-        observers: functions that get every event (`p4lite.interpreter.events`).
+        observers: functions that get every event (`p4lite_tools.interpreter.events`).
         externs: a Python object for each extern instance of the program, by its name.
 
     Raises:
