@@ -9,7 +9,8 @@ from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.program.entry import EntryAction, MemberRef
 from p4lite.switch.program.facts import TableFacts
-from p4lite.switch.stf.engine import (
+from p4lite_tools.commands import CommandError, Commands
+from p4lite_tools.stf.engine import (
     PACKET_GAP_NS,
     PRIORITY_PIVOT,
     WAIT_NS,
@@ -18,8 +19,7 @@ from p4lite.switch.stf.engine import (
     resolve,
     table_key,
 )
-from p4lite.switch.stf.parse import Add, Args, Command, Remove, SetDefault, Statement, StfError, StfPacket, Wait
-from p4lite_tools.commands import CommandError, Commands
+from p4lite_tools.stf.parse import Add, Args, Command, Remove, SetDefault, Statement, StfError, StfPacket, Wait
 
 
 class Feed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from p4lite.cli import Verb
 
 VERBS = {
+    "stf": Verb("run a test written in p4c's STF language", "p4lite_tools.cli.stf"),
     "format": Verb("format P4 programs, or check that they are", "p4lite_tools.cli.format"),
     "graph": Verb("draw parsers and control flow as SVG", "p4lite_tools.cli.graph"),
     "lsp": Verb("serve editors by the Language Server Protocol", "p4lite_tools.cli.lsp"),

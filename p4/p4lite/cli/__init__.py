@@ -28,7 +28,6 @@ class Verb:
 _CORE = {
     "compile": Verb("compile a P4_16 program to BMv2 JSON and P4Info", "p4lite.cli.compile"),
     "switch": Verb("run a switch, after simple_switch_grpc", "p4lite.cli.switch"),
-    "stf": Verb("run a test written in p4c's STF language", "p4lite.cli.stf"),
 }
 #: The entry points of tables of more verbs.
 TABLES = "p4lite.verbs"

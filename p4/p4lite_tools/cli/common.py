@@ -13,13 +13,30 @@ from typing import TextIO
 from p4lite import api
 from p4lite.api.program import Program
 from p4lite.api.switch import Switch
-from p4lite.cli.numbers import LONGEST_NUMBER, MOST_QUEUES, whole
 from p4lite.errors import P4liteError
 from p4lite_tools.entries import Captured, CaptureError, load_entries, read_capture
 from p4lite_tools.interpreter.events import Observer
 
+#: A longer text is no number that an option takes.
+LONGEST_NUMBER = 40
+MOST_QUEUES = 256
 MOST_PACKETS = 10**9
 MAX_SEED = 2**63 - 1
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return the type of an option that takes whole numbers in these bounds."""
+
+    def parse(text: str) -> int:
+        if (
+            len(text) > LONGEST_NUMBER
+            or not re.fullmatch(r"[+-]?\d+", text, re.ASCII)
+            or not least <= int(text) <= most
+        ):
+            raise argparse.ArgumentTypeError(f"'{text[:LONGEST_NUMBER]}': give a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
 
 
 def percent(text: str) -> float:

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from p4lite.files import ReadError, read_text, write_whole
-from p4lite.switch.stf.parse import StfError, parse_stf
 from p4lite_tools.cli import common
 from p4lite_tools.cli.common import percent
 from p4lite_tools.coverage import Coverage, CoverageError, page
+from p4lite_tools.stf.parse import StfError, parse_stf
 from p4lite_tools.stf_feed import Feed
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from p4lite.cli.numbers import whole
 from p4lite_tools.cli import common
-from p4lite_tools.cli.common import MAX_SEED, MOST_PACKETS
+from p4lite_tools.cli.common import MAX_SEED, MOST_PACKETS, whole
 from p4lite_tools.diff import Comparison, Difference, Pair, parting
 from p4lite_tools.entries import load_entries
 from p4lite_tools.trace import Lines

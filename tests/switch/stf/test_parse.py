@@ -10,8 +10,8 @@ from p4lite.switch.bmv2.model import FieldRef
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.program.layout import KeyField
-from p4lite.switch.stf.engine import NameProblem, _Run, hex_diff, key_position, match_value, mismatches, resolve
-from p4lite.switch.stf.parse import (
+from p4lite_tools.stf.engine import NameProblem, _Run, hex_diff, key_position, match_value, mismatches, resolve
+from p4lite_tools.stf.parse import (
     COMMANDS,
     Add,
     CheckCounter,

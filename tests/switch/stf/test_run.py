@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from p4lite.cli import stf
+from p4lite_tools.cli import stf
 from support.switch.p4rt import PROGRAMS
 
 CONTROL = str(PROGRAMS / "control.p4")

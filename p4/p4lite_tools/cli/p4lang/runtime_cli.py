@@ -8,9 +8,8 @@ import socket
 import sys
 from collections.abc import Callable
 
-from p4lite.cli.numbers import whole
 from p4lite.errors import P4liteError
-from p4lite_tools.cli.common import complete_words, scripted, typed
+from p4lite_tools.cli.common import complete_words, scripted, typed, whole
 from p4lite_tools.cli.p4lang.simple_switch import THRIFT_PORT, Answer, socket_of
 
 PROG = "simple_switch_CLI"

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from p4lite.cli import switch as verb
-from p4lite.cli.numbers import whole
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.runtime.loader import ProgramInstance
 from p4lite.switch.server import FabricServer
+from p4lite_tools.cli.common import whole
 from p4lite_tools.commands import CommandError, Commands
 
 SECONDS = 10

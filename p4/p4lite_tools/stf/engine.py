@@ -30,7 +30,7 @@ from p4lite.switch.program.entry import (
 )
 from p4lite.switch.program.facts import ActionFacts, Array, Facts, KeyFacts, TableFacts
 from p4lite.switch.runtime.loader import LoadedProgram, MeterConfig
-from p4lite.switch.stf.parse import (
+from p4lite_tools.stf.parse import (
     Add,
     Args,
     CheckCounter,

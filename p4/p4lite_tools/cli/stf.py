@@ -8,14 +8,14 @@ from pathlib import Path
 
 from p4lite import terminal
 from p4lite.api.program import Program, interpreter
-from p4lite.cli.numbers import MOST_QUEUES, whole
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.errors import BuildError, InvalidArgument, ProgramError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.source import load_source
-from p4lite.switch.stf.engine import ports_of, run_on, run_stf
-from p4lite.switch.stf.parse import Statement, StfError, parse_stf
+from p4lite_tools.cli.common import MOST_QUEUES, whole
+from p4lite_tools.stf.engine import ports_of, run_on, run_stf
+from p4lite_tools.stf.parse import Statement, StfError, parse_stf
 
 
 def run(argv: list[str]) -> int:
