@@ -40,6 +40,11 @@ class CommandError(P4liteError):
     code = "bad_command"
 
 
+def parse_number(text: str) -> int:
+    """Return a number (decimal, 0x, 0b, 0o); ValueError otherwise."""
+    return int(text) if text.isdigit() else int(text, 0)
+
+
 def shown_match(value: MatchValue, width: int) -> str:
     """Return a match value as commands write it."""
     digits = (width + 3) // 4
@@ -81,8 +86,11 @@ class Commands:
     def run(self, line: str) -> None:
         """Execute a line; empty ones and comments do nothing. Raises CommandError."""
         words = line.partition("#")[0].split()
-        if not words:
-            return
+        if words:
+            self.execute(words)
+
+    def execute(self, words: list[str]) -> None:
+        """Execute a command with its arguments. Raises CommandError."""
         method: Callable[[list[str]], None] | None = getattr(self, "do_" + words[0], None)
         if method is None:
             raise CommandError(f"there is no command '{words[0]}'; there are: {', '.join(self.names)}")
@@ -149,7 +157,7 @@ class Commands:
             return 0
         if not words:
             raise CommandError(f"table {table.name} is {table.kind}: end the command with a priority, the lower wins")
-        return int(words.pop(), 0)
+        return parse_number(words.pop())
 
     # --- tables ---
 
@@ -217,15 +225,16 @@ class Commands:
         table = self._table(words[0])
         arguments = [w for w in words[3:] if w != "=>"]
         call = action_call(table.actions, (words[1], arguments), f"table '{table.name}'")
-        self.control.table_modify(table.name, int(words[2], 0), call)
+        self.control.table_modify(table.name, parse_number(words[2]), call)
 
     def do_table_delete(self, words: list[str]) -> None:
         """Delete an entry: table_delete TABLE HANDLE."""
-        self.control.table_delete(self._table(words[0]).name, int(words[1], 0))
+        self.control.table_delete(self._table(words[0]).name, parse_number(words[1]))
 
     def do_table_set_timeout(self, words: list[str]) -> None:
         """Set when an entry is idle: table_set_timeout TABLE HANDLE MILLISECONDS."""
-        self.control.table_set_timeout(self._table(words[0]).name, int(words[1], 0), int(words[2], 0) * 1_000_000)
+        handle, after_ms = parse_number(words[1]), parse_number(words[2])
+        self.control.table_set_timeout(self._table(words[0]).name, handle, after_ms * 1_000_000)
 
     def do_table_dump(self, words: list[str]) -> None:
         """Show a table's entries: table_dump TABLE."""
@@ -247,7 +256,7 @@ class Commands:
     def do_table_dump_entry(self, words: list[str]) -> None:
         """Show an entry: table_dump_entry TABLE HANDLE."""
         table = self._table(words[0])
-        self._dump(table, self.control.table_entry(table.name, int(words[1], 0)))
+        self._dump(table, self.control.table_entry(table.name, parse_number(words[1])))
 
     def do_table_dump_entry_from_key(self, words: list[str]) -> None:
         """Show the entry with a key: table_dump_entry_from_key TABLE KEY... [PRIORITY]."""
@@ -262,7 +271,7 @@ class Commands:
         table = self._table(words[0])
         priority = self._priority(table, words)
         keys, (number_,) = self._split(words[1:])
-        action = make(int(number_, 0))
+        action = make(parse_number(number_))
         self._added(self.control.table_add(table.name, self._key(table, keys), action, priority=priority))
 
     def do_table_indirect_add(self, words: list[str]) -> None:
@@ -279,11 +288,11 @@ class Commands:
 
     def do_table_indirect_set_default(self, words: list[str]) -> None:
         """Set the default member: table_indirect_set_default TABLE MEMBER."""
-        self.control.table_set_default(self._table(words[0]).name, MemberRef(int(words[1], 0)))
+        self.control.table_set_default(self._table(words[0]).name, MemberRef(parse_number(words[1])))
 
     def do_table_indirect_set_default_with_group(self, words: list[str]) -> None:
         """Set the default group: table_indirect_set_default_with_group TABLE GROUP."""
-        self.control.table_set_default(self._table(words[0]).name, GroupRef(int(words[1], 0)))
+        self.control.table_set_default(self._table(words[0]).name, GroupRef(parse_number(words[1])))
 
     def do_act_prof_create_member(self, words: list[str]) -> None:
         """Create a member: act_prof_create_member PROFILE ACTION [ARGUMENT...]."""
@@ -295,11 +304,11 @@ class Commands:
         """Give a member another action: act_prof_modify_member PROFILE ACTION MEMBER [ARGUMENT...]."""
         profile = self._profile(words[0])
         call = action_call(profile.actions, (words[1], words[3:]), f"action profile '{profile.name}'")
-        self.control.member_modify(profile.name, int(words[2], 0), call)
+        self.control.member_modify(profile.name, parse_number(words[2]), call)
 
     def do_act_prof_delete_member(self, words: list[str]) -> None:
         """Delete a member: act_prof_delete_member PROFILE MEMBER."""
-        self.control.member_delete(self._profile(words[0]).name, int(words[1], 0))
+        self.control.member_delete(self._profile(words[0]).name, parse_number(words[1]))
 
     def do_act_prof_create_group(self, words: list[str]) -> None:
         """Create a group: act_prof_create_group PROFILE."""
@@ -307,7 +316,7 @@ class Commands:
 
     def do_act_prof_delete_group(self, words: list[str]) -> None:
         """Delete a group: act_prof_delete_group PROFILE GROUP."""
-        self.control.group_delete(self._profile(words[0]).name, int(words[1], 0))
+        self.control.group_delete(self._profile(words[0]).name, parse_number(words[1]))
 
     def _members(self, profile: str, group: int) -> list[int]:
         found = next((g for g in self.control.groups(profile) if g.group == group), None)
@@ -317,12 +326,12 @@ class Commands:
 
     def do_act_prof_add_member_to_group(self, words: list[str]) -> None:
         """Add a member to a group: act_prof_add_member_to_group PROFILE MEMBER GROUP."""
-        profile, member, group = self._profile(words[0]).name, int(words[1], 0), int(words[2], 0)
+        profile, member, group = self._profile(words[0]).name, parse_number(words[1]), parse_number(words[2])
         self.control.group_modify(profile, group, [*self._members(profile, group), member])
 
     def do_act_prof_remove_member_from_group(self, words: list[str]) -> None:
         """Take a member out of a group: act_prof_remove_member_from_group PROFILE MEMBER GROUP."""
-        profile, member, group = self._profile(words[0]).name, int(words[1], 0), int(words[2], 0)
+        profile, member, group = self._profile(words[0]).name, parse_number(words[1]), parse_number(words[2])
         members = self._members(profile, group)
         members.remove(member)
         self.control.group_modify(profile, group, members)
@@ -339,19 +348,19 @@ class Commands:
 
     def do_mirroring_add(self, words: list[str]) -> None:
         """Mirror to a port: mirroring_add SESSION PORT."""
-        self.replication.set_clone_session(int(words[0], 0), CloneSession(port=int(words[1], 0)))
+        self.replication.set_clone_session(parse_number(words[0]), CloneSession(port=parse_number(words[1])))
 
     def do_mirroring_add_mc(self, words: list[str]) -> None:
         """Mirror to a multicast group: mirroring_add_mc SESSION GROUP."""
-        self.replication.set_clone_session(int(words[0], 0), CloneSession(mcast_group=int(words[1], 0)))
+        self.replication.set_clone_session(parse_number(words[0]), CloneSession(mcast_group=parse_number(words[1])))
 
     def do_mirroring_delete(self, words: list[str]) -> None:
         """Delete a mirror session: mirroring_delete SESSION."""
-        self.replication.delete_clone_session(int(words[0], 0))
+        self.replication.delete_clone_session(parse_number(words[0]))
 
     def do_mirroring_get(self, words: list[str]) -> None:
         """Show a mirror session: mirroring_get SESSION."""
-        number = int(words[0], 0)
+        number = parse_number(words[0])
         session = self.replication.clone_sessions().get(number)
         if session is None:
             raise CommandError(f"there is no mirror session {number}")
@@ -363,33 +372,33 @@ class Commands:
 
     def do_mc_mgrp_create(self, words: list[str]) -> None:
         """Create a multicast group: mc_mgrp_create GROUP."""
-        self.nodes.create_group(int(words[0], 0))
+        self.nodes.create_group(parse_number(words[0]))
 
     def do_mc_mgrp_destroy(self, words: list[str]) -> None:
         """Delete a multicast group: mc_mgrp_destroy GROUP."""
-        self.nodes.delete_group(int(words[0], 0))
+        self.nodes.delete_group(parse_number(words[0]))
 
     def do_mc_node_create(self, words: list[str]) -> None:
         """Create a multicast node: mc_node_create RID PORT..."""
-        rid, *ports = (int(w, 0) for w in words)
+        rid, *ports = (parse_number(w) for w in words)
         self.write(f"node was created with handle {self.nodes.create(rid, ports)}")
 
     def do_mc_node_update(self, words: list[str]) -> None:
         """Give a multicast node other ports: mc_node_update NODE PORT..."""
-        node, *ports = (int(w, 0) for w in words)
+        node, *ports = (parse_number(w) for w in words)
         self.nodes.update(node, ports)
 
     def do_mc_node_associate(self, words: list[str]) -> None:
         """Add a node to a group: mc_node_associate GROUP NODE."""
-        self.nodes.associate(int(words[0], 0), int(words[1], 0))
+        self.nodes.associate(parse_number(words[0]), parse_number(words[1]))
 
     def do_mc_node_dissociate(self, words: list[str]) -> None:
         """Take a node out of a group: mc_node_dissociate GROUP NODE."""
-        self.nodes.dissociate(int(words[0], 0), int(words[1], 0))
+        self.nodes.dissociate(parse_number(words[0]), parse_number(words[1]))
 
     def do_mc_node_destroy(self, words: list[str]) -> None:
         """Delete a multicast node: mc_node_destroy NODE."""
-        self.nodes.delete(int(words[0], 0))
+        self.nodes.delete(parse_number(words[0]))
 
     def do_mc_dump(self, words: list[str]) -> None:
         """Show the multicast groups: mc_dump."""
@@ -403,7 +412,7 @@ class Commands:
 
     def do_counter_read(self, words: list[str]) -> None:
         """Read a counter: counter_read COUNTER INDEX (of a direct one: HANDLE)."""
-        counter, index = self._counter(words[0]), int(words[1], 0)
+        counter, index = self._counter(words[0]), parse_number(words[1])
         if counter.table is not None:
             value = self.control.direct_counter_read(counter.table, index)
         else:
@@ -412,7 +421,7 @@ class Commands:
 
     def do_counter_write(self, words: list[str]) -> None:
         """Set a counter: counter_write COUNTER INDEX PACKETS BYTES."""
-        counter, (index, packets, octets) = self._counter(words[0]), (int(w, 0) for w in words[1:4])
+        counter, (index, packets, octets) = self._counter(words[0]), (parse_number(w) for w in words[1:4])
         if counter.table is not None:
             self.control.direct_counter_write(counter.table, index, packets, octets)
         else:
@@ -432,16 +441,20 @@ class Commands:
 
     @staticmethod
     def _rates(words: Sequence[str]) -> MeterConfig:
-        """Return the configuration `RATE:BURST RATE:BURST`, rates in units per microsecond."""
-        if len(words) != 2 or any(":" not in word for word in words):
-            raise CommandError("a meter takes two RATE:BURST, rates in units per microsecond: 0.001:5 0.002:10")
-        pairs = [word.split(":", 1) for word in words]
-        (cir, cburst), (pir, pburst) = ((round(float(rate) * 1_000_000), int(burst)) for rate, burst in pairs)
-        return MeterConfig(cir, cburst, pir, pburst)
+        """Return the configuration `RATE:BURST [RATE:BURST]`, rates in units per microsecond."""
+        pairs = []
+        for word in words:
+            rate, colon, burst = word.partition(":")
+            if not colon:
+                raise CommandError(f"'{word}' is not RATE:BURST, the rate in units per microsecond: 0.001:5")
+            pairs.append((round(float(rate) * 1_000_000), parse_number(burst)))
+        if len(pairs) not in (1, 2):
+            raise CommandError("a meter takes one or two RATE:BURST, rates in units per microsecond: 0.001:5 0.002:10")
+        return MeterConfig(*pairs[0], *pairs[-1])
 
     def do_meter_set_rates(self, words: list[str]) -> None:
         """Configure a meter's cell: meter_set_rates METER INDEX RATE:BURST RATE:BURST."""
-        meter, index, config = self._meter(words[0]), int(words[1], 0), self._rates(words[2:])
+        meter, index, config = self._meter(words[0]), parse_number(words[1]), self._rates(words[2:])
         if meter.table is not None:
             self.control.direct_meter_set(meter.table, index, config)
         else:
@@ -459,7 +472,7 @@ class Commands:
 
     def do_meter_get_rates(self, words: list[str]) -> None:
         """Show a meter's configuration: meter_get_rates METER INDEX."""
-        meter, index = self._meter(words[0]), int(words[1], 0)
+        meter, index = self._meter(words[0]), parse_number(words[1])
         if meter.table is not None:
             config = self.control.direct_meter_config(meter.table, index)
         else:
@@ -479,14 +492,14 @@ class Commands:
         if len(words) == 1:
             self.write(f"{words[0]}= {', '.join(map(str, self.control.register_read_all(register.name)))}")
         else:
-            index = int(words[1], 0)
+            index = parse_number(words[1])
             self.write(f"{words[0]}[{index}]= {self.control.register_read(register.name, index)}")
 
     def do_register_write(self, words: list[str]) -> None:
         """Set a cell of a register: register_write REGISTER INDEX VALUE."""
         register = self._register(words[0])
         value = number(words[2], register.width, f"register '{register.name}'")
-        self.control.register_write(register.name, int(words[1], 0), value)
+        self.control.register_write(register.name, parse_number(words[1]), value)
 
     def do_register_reset(self, words: list[str]) -> None:
         """Set a register's cells to 0: register_reset REGISTER."""

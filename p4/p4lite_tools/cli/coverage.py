@@ -9,8 +9,8 @@ from p4lite.files import ReadError, read_text, write_whole
 from p4lite_tools.cli import common
 from p4lite_tools.cli.common import percent
 from p4lite_tools.coverage import Coverage, CoverageError, page
+from p4lite_tools.stf.engine import OnSwitch, run_on
 from p4lite_tools.stf.parse import StfError, parse_stf
-from p4lite_tools.stf_feed import Feed
 
 
 def run(argv: list[str]) -> int:
@@ -47,7 +47,8 @@ def _coverage(arguments: argparse.Namespace) -> int:
             coverage.take_entries(switch.control)
     for path in arguments.stf:
         with common.switch_for(program, arguments, [coverage]) as switch:
-            Feed(switch, path).run(parse_stf(_text(path), path))
+            # What a test expects is not compared: `p4lite stf` does.
+            run_on(OnSwitch(switch), parse_stf(_text(path), path), path)
             coverage.take_entries(switch.control)
     for path, text in ((arguments.lcov, coverage.lcov), (arguments.html, lambda: page(coverage))):
         if path is not None:

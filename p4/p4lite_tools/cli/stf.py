@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 
 from p4lite import terminal
-from p4lite.api.program import Program, interpreter
+from p4lite.api.program import Program
+from p4lite.api.switch import Switch
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.errors import BuildError, InvalidArgument, ProgramError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.source import load_source
 from p4lite_tools.cli.common import MOST_QUEUES, whole
-from p4lite_tools.stf.engine import ports_of, run_on, run_stf
+from p4lite_tools.stf.engine import OnSwitch, ports_of, run_on, run_stf
 from p4lite_tools.stf.parse import Statement, StfError, parse_stf
 
 
@@ -52,23 +53,6 @@ def run(argv: list[str]) -> int:
         return 1
 
 
-class _Interpreted:
-    """The interpreter with the ports of a test, for an architecture that the compiled switch has not."""
-
-    def __init__(self, program: Program, statements: list[Statement], priority_queues: int) -> None:
-        self._backend = interpreter(program, ports_of(statements), 1, priority_queues)
-        self.program = program.facts
-        self.control = self._backend.control
-        self.replication = self._backend.replication
-
-    def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
-        return self._backend.send(port, data)
-
-    def advance(self, duration_ns: int) -> list[tuple[int, bytes]]:
-        self._backend.advance(duration_ns)
-        return []
-
-
 def _test(arguments: argparse.Namespace, statements: list[Statement], defines: dict[str, str]) -> int:
     loaded = load_source(
         Path(arguments.program),
@@ -80,7 +64,10 @@ def _test(arguments: argparse.Namespace, statements: list[Statement], defines: d
     if program.facts.architecture is Bmv2Architecture.V1MODEL:
         result = run_stf(loaded.program(), statements, arguments.test, priority_queues=arguments.priority_queues)
     else:
-        result = run_on(_Interpreted(program, statements, arguments.priority_queues), statements, arguments.test)
+        with Switch(
+            program, backend="interpreter", ports=ports_of(statements), priority_queues=arguments.priority_queues
+        ) as switch:
+            result = run_on(OnSwitch(switch), statements, arguments.test)
     summary = f"{result.packets_in} packets in, {result.packets_out} out"
     if result.passed:
         print(f"PASS {arguments.test} ({summary})")

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from p4lite.api.switch import Switch
 from p4lite.switch.errors import ControlError
 from p4lite.switch.fabric.fabric import Fabric
-from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits
-from p4lite.switch.multicast import Nodes, Replication
+from p4lite.switch.fabric.values import FabricError, QueueLimits
+from p4lite.switch.multicast import Replication
 from p4lite.switch.program.entry import (
     ActionCall,
     EntryAction,
@@ -29,7 +30,8 @@ from p4lite.switch.program.entry import (
     Ternary,
 )
 from p4lite.switch.program.facts import ActionFacts, Array, Facts, KeyFacts, TableFacts
-from p4lite.switch.runtime.loader import LoadedProgram, MeterConfig
+from p4lite.switch.runtime.loader import LoadedProgram
+from p4lite_tools.commands import CommandError, Commands, parse_number
 from p4lite_tools.stf.parse import (
     Add,
     Args,
@@ -43,7 +45,6 @@ from p4lite_tools.stf.parse import (
     StfError,
     StfPacket,
     Wait,
-    parse_number,
 )
 
 ROW = 32  # hex digits a row: 16 bytes
@@ -245,7 +246,7 @@ class StfResult:
 
 
 class Bench(Protocol):
-    """A switch under test, on a clock of its own. `control` has the operations of `ProgramInstance`."""
+    """A switch under test, on a clock of its own; `control` has the operations of `Control` that the test uses."""
 
     @property
     def program(self) -> Facts: ...
@@ -281,6 +282,23 @@ class _Compiled:
         return [(port, data) for _, _, port, data in self._fabric.run_until(self._fabric.now_ns + duration_ns)]
 
 
+class OnSwitch:
+    """A switch of the API, which sends nothing while only its clock moves."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+        self.program: Facts = switch.program.facts
+        self.control = switch.control
+        self.replication = switch.replication
+
+    def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
+        return self._switch.send(port, data)
+
+    def advance(self, duration_ns: int) -> list[tuple[int, bytes]]:
+        self._switch.advance(duration_ns)
+        return []
+
+
 def ports_of(statements: Sequence[Statement]) -> list[int]:
     """Return the ports that a test names."""
     return sorted({item.port for item in statements if isinstance(item, StfPacket | Expect)})
@@ -310,18 +328,17 @@ class _Run:
         self.statements = statements
         self.filename = filename
         self.result = StfResult()
-        self.switch = bench.replication
         self.instance = bench.control
         self.received: dict[int, list[bytes]] = {}
         self.unchecked = 0  # packets out since the last `packet` or `no_packet`
         self.handles: dict[str, tuple[str, int]] = {}  # an entry's id -> table, handle
-        self.nodes = Nodes(self.switch)
+        self.commands = Commands(bench.control, bench.replication, lambda line: None)
 
     def run(self) -> StfResult:
         for statement in self.statements:
             try:
                 self.execute(statement)
-            except (NameProblem, ControlError, FabricError, ValueError) as error:
+            except (NameProblem, CommandError, ControlError, FabricError, ValueError) as error:
                 raise StfError(f"{self.place(statement)}: {error}") from None
         self.compare()
         return self.result
@@ -420,125 +437,18 @@ class _Run:
                 f"expected {statement.op} {statement.number}",
             )
 
-    # -- the switch's command line -----------------------------------------------------------------------
-
     def command(self, statement: Command) -> None:
-        method: Callable[[Command], None] = getattr(self, "do_" + statement.verb)
-        try:
-            method(statement)
-        except IndexError:
-            raise NameProblem(f"{statement.verb}: arguments are missing") from None
-
-    def numbers(self, statement: Command, at: int = 0) -> list[int]:
-        return [parse_number(item) for item in statement.args[at:]]
-
-    def do_mirroring_add(self, statement: Command) -> None:
-        session, port = self.numbers(statement)
-        self.switch.set_clone_session(session, CloneSession(port=port))
-
-    def do_mirroring_add_mc(self, statement: Command) -> None:
-        session, group = self.numbers(statement)
-        self.switch.set_clone_session(session, CloneSession(mcast_group=group))
-
-    def do_mirroring_delete(self, statement: Command) -> None:
-        self.switch.delete_clone_session(self.numbers(statement)[0])
-
-    def do_mirroring_get(self, statement: Command) -> None:
-        session = self.numbers(statement)[0]
-        if session not in self.switch.clone_sessions():
-            self.fail(statement, f"mirroring_get: there is no session {session}")
-
-    def do_mc_mgrp_create(self, statement: Command) -> None:
-        self.nodes.create_group(self.numbers(statement)[0])
-
-    def do_mc_mgrp_destroy(self, statement: Command) -> None:
-        self.nodes.delete_group(self.numbers(statement)[0])
-
-    def do_mc_node_create(self, statement: Command) -> None:
-        rid, *ports = self.numbers(statement)
-        self.nodes.create(rid, ports)
-
-    def do_mc_node_update(self, statement: Command) -> None:
-        handle, *ports = self.numbers(statement)
-        self.nodes.update(handle, ports)
-
-    def do_mc_node_associate(self, statement: Command) -> None:
-        group, handle = self.numbers(statement)
-        self.nodes.associate(group, handle)
-
-    def do_mc_node_dissociate(self, statement: Command) -> None:
-        group, handle = self.numbers(statement)
-        self.nodes.dissociate(group, handle)
-
-    def do_mc_node_destroy(self, statement: Command) -> None:
-        self.nodes.delete(self.numbers(statement)[0])
-
-    def counter(self, statement: Command) -> Array:
-        return resolve(statement.args[0], self.program.counters, "counter")
-
-    def do_counter_read(self, statement: Command) -> None:
-        info, index = self.counter(statement), self.numbers(statement, 1)[0]
-        if info.table is not None:
-            self.instance.direct_counter_read(info.table, index)
-        else:
-            self.instance.counter_read(info.name, index)
-
-    def do_counter_write(self, statement: Command) -> None:
-        info = self.counter(statement)
-        index, packets, octets = self.numbers(statement, 1)
-        if info.table is not None:
-            self.instance.direct_counter_write(info.table, index, packets, octets)
-        else:
-            self.instance.counter_write(info.name, index, packets, octets)
-
-    def do_counter_reset(self, statement: Command) -> None:
-        self.instance.counter_reset(self.counter(statement).name)
-
-    def register(self, statement: Command) -> str:
-        return resolve(statement.args[0], self.program.registers, "register").name
-
-    def do_register_read(self, statement: Command) -> None:
-        name = self.register(statement)
-        index = self.numbers(statement, 1)
-        if index:
-            self.instance.register_read(name, index[0])
-        else:
-            self.instance.register_read_all(name)
-
-    def do_register_write(self, statement: Command) -> None:
-        index, value = self.numbers(statement, 1)
-        self.instance.register_write(self.register(statement), index, value)
-
-    def do_register_reset(self, statement: Command) -> None:
-        self.instance.register_reset(self.register(statement))
-
-    def meter(self, statement: Command) -> Array:
-        return resolve(statement.args[0], self.program.meters, "meter")
-
-    def do_meter_get_rates(self, statement: Command) -> None:
-        info, index = self.meter(statement), self.numbers(statement, 1)[0]
-        if info.table is not None:
-            self.instance.direct_meter_config(info.table, index)
-        else:
-            self.instance.meter_config(info.name, index)
-
-    def do_meter_set_rates(self, statement: Command) -> None:
-        info, index = self.meter(statement), parse_number(statement.args[1])
-        config = meter_rates(statement.args[2:])
-        if info.table is not None:
-            self.instance.direct_meter_set(info.table, index, config)
-        else:
-            self.instance.meter_set(info.name, index, config)
-
-    def do_meter_array_set_rates(self, statement: Command) -> None:
-        info = self.meter(statement)
-        config = meter_rates(statement.args[1:])
-        if info.table is not None:
-            for entry in self.instance.table_entries(info.table):
-                self.instance.direct_meter_set(info.table, entry.handle, config)
-            return
-        for index in range(info.size):
-            self.instance.meter_set(info.name, index, config)
+        """Execute a command of simple_switch_CLI, whose first word STF may shorten further than that does."""
+        words = list(statement.args)
+        known: Mapping[str, Mapping[str, Array]] = {
+            "counter": self.program.counters,
+            "register": self.program.registers,
+            "meter": self.program.meters,
+        }
+        what = statement.verb.partition("_")[0]
+        if words and what in known:
+            words[0] = resolve(words[0], known[what], what).name
+        self.commands.execute([statement.verb, *words])
 
     # -- comparison --------------------------------------------------------------------------------------
 
@@ -566,17 +476,3 @@ class _Run:
                 f"{self.filename}: port {port}: unexpected packet ({len(received)} came, {len(expected)} "
                 f"expected): {got.hex(' ').upper()}"
             )
-
-
-def meter_rates(words: Sequence[str]) -> MeterConfig:
-    """Return the configuration `rate:burst rate:burst`, with rates per microsecond as on BMv2's command line."""
-    if not 1 <= len(words) <= 2:
-        raise NameProblem("a meter takes one or two rate:burst")
-    rates = []
-    for word in words:
-        rate, colon, burst = word.partition(":")
-        if not colon:
-            raise NameProblem(f"'{word}' is not a rate:burst")
-        rates.append((round(float(rate) * 1_000_000), parse_number(burst)))
-    (cir, cburst), (pir, pburst) = rates[0], rates[-1]
-    return MeterConfig(cir, cburst, pir, pburst)

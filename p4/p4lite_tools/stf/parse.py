@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from p4lite.errors import P4liteError
+from p4lite_tools.commands import parse_number
 
 COMMANDS = frozenset(
     (
@@ -169,11 +170,6 @@ def _logical_lines(text: str, filename: str) -> list[tuple[int, str]]:
                 + ", ".join(sorted(KEYWORDS - {"bytes", "packets"}))
             )
     return lines
-
-
-def parse_number(text: str) -> int:
-    """Return an STF number (decimal, 0x, 0b, 0o) without wildcards; ValueError otherwise."""
-    return int(text) if text.isdigit() else int(text, 0)
 
 
 class _Line:
