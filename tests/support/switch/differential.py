@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from p4lite.switch.runtime.loader import LoadedProgram
-from p4lite.switch.runtime.runner import Runner
 from p4lite_tools.diff import fill
 from p4lite_tools.fuzz.frames import FrameMaker
 from p4lite_tools.interpreter.machine import Interpreter
+from support.switch.runner import Runner
 
 
 def compare(program: LoadedProgram, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:
