@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from p4lite.recursion import deep_recursion
 from p4lite.switch.bmv2.model import Bmv2Architecture, FieldRef
 from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.fabric.values import (
@@ -15,7 +16,7 @@ from p4lite.switch.fabric.values import (
     check_clone_session,
     check_multicast_group,
 )
-from p4lite.switch.program.facts import Digest, Facts
+from p4lite.switch.program.facts import DROP_PORT, Digest, Facts
 from p4lite_tools.interpreter.events import (
     Deparsed,
     DigestSent,
@@ -39,7 +40,6 @@ EXTERNS: dict[Bmv2Architecture, tuple[type[PsaExternCompiler], ...]] = {
     Bmv2Architecture.PSA: (PsaExternCompiler,),
 }
 """The externs of an architecture whose methods are primitives of their own."""
-DROP_PORT = 511
 LOOP_LIMIT = 64
 
 
@@ -59,7 +59,12 @@ class Deparser:
 
 
 class InterpreterCore(InterpreterTables):
-    """A switch that runs a program, without the way of packets through it."""
+    """A switch that runs a program, without the way of packets through it, which `_start` prepares.
+
+    `ports`: the numbers of its ports, None for any; packets to others are dropped. `externs`: a Python object for each
+    extern instance of the program, by its name. `strict`: what P4 leaves undefined raises AssertionFailed.
+    Raises ProgramError for a document that it cannot run.
+    """
 
     def __init__(
         self,
@@ -84,8 +89,17 @@ class InterpreterCore(InterpreterTables):
         """The packet that is being processed, for debuggers."""
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._sessions: dict[int, CloneSession] = {}
+        with deep_recursion():
+            self._compile(externs or {})
+            self._start()
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    def _compile(self, externs: Mapping[str, PythonExtern]) -> None:
+        program = self.program
         self.expressions = ExpressionCompiler(program.model, self)
-        self.primitives = PrimitiveCompiler(self, self.expressions, drop_port, externs or {})
+        self.primitives = PrimitiveCompiler(self, self.expressions, self.drop_port, externs)
         for externs_of in EXTERNS[program.architecture]:
             externs_of(self.primitives)
         self.parsers = {n["name"].str(): Parser(self.primitives, n) for n in program.model.root.items("parsers")}
