@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
-from p4lite.compiler.architecture import find_architecture
+from p4lite.compiler.architecture import DROP_PORT, find_architecture
 from p4lite.compiler.ast import CallKind
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import Diagnostic, Reporter
@@ -89,7 +89,6 @@ def is_fate(place: str) -> bool:
     return place.endswith((".egress_spec", ".mcast_grp", ".drop"))
 
 
-DROP_PORT = 511
 MAX_STEPS = 100_000
 """Statements that are walked; of a longer way through a program nothing more is said."""
 MAX_DROPS = 16

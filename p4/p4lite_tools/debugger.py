@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path, PurePath
 
 from p4lite.api.program import Program
-from p4lite.api.switch import Switch
+from p4lite.api.switch import ALL_PORTS, Switch
 from p4lite.api.values import find, number
 from p4lite.errors import P4liteError
 from p4lite.switch.bmv2.model import FieldType
@@ -187,7 +187,7 @@ class Debugger:
         colour: bool = False,
     ) -> None:
         self.program = program
-        self.switch = Switch(program, backend="interpreter", ports=range(511), observers=[self._event])
+        self.switch = Switch(program, backend="interpreter", ports=ALL_PORTS, observers=[self._event])
         self.inspector = Inspector(self.switch)
         self.commands = Commands(self.switch.control, self.switch.replication, write)
         self.packets: deque[tuple[int, bytes]] = deque()

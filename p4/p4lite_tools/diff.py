@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from p4lite.api.program import Program
-from p4lite.api.switch import Switch
+from p4lite.api.switch import ALL_PORTS, Switch
 from p4lite.api.values import Control
 from p4lite.switch.errors import AlreadyExists, ResourceExhausted
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Range, Ternary
@@ -160,7 +160,7 @@ class Pair:
         self.programs = (one, other)
         self._recorders = (Recorder(), Recorder())
         self.switches = tuple(
-            Switch(program, backend="interpreter", ports=range(511), seed=seed, observers=[recorder])
+            Switch(program, backend="interpreter", ports=ALL_PORTS, seed=seed, observers=[recorder])
             for program, recorder in zip(self.programs, self._recorders, strict=True)
         )
         self.rng = random.Random(seed)

@@ -131,12 +131,13 @@ def _send(
     """Return what comes out and the trace: (line, text)."""
     # The interpreter is loaded when the first packet is sent, because it takes as long as the compiler.
     from p4lite import api
+    from p4lite.api.switch import ALL_PORTS
     from p4lite_tools import trace
     from p4lite_tools.entries import load_entries
 
     recorder = trace.Recorder()
     program = api.compile(f"{cell.text}\n", include_dirs=cell.include_dirs)
-    with api.Switch(program, ports=range(511), observers=[recorder]) as switch:
+    with api.Switch(program, ports=ALL_PORTS, observers=[recorder]) as switch:
         for path in entries:
             load_entries(Path(path), switch.control, switch.replication)
         sent = switch.send(port, data)

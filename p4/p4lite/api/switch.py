@@ -22,12 +22,13 @@ from p4lite.switch.fabric.values import (
     check_multicast_group,
 )
 from p4lite.switch.multicast import Replication
-from p4lite.switch.program.facts import Array, TableFacts
+from p4lite.switch.program.facts import DROP_PORT, Array, TableFacts
 
 BackendName = Literal["compiled", "interpreter"]
 PORTS = range(64)
+#: The ports that tools give a switch.
+ALL_PORTS = range(DROP_PORT)
 MAX_PORT = 65535
-DROP_PORT = 511
 MAX_PACKET = 65536
 MAX_PRIORITIES = 8
 T = TypeVar("T")

@@ -20,6 +20,7 @@ from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.p4rt.errors import P4RtError
+from p4lite.switch.program.facts import DROP_PORT
 from p4lite.switch.server import FabricServer, serve_until_signal
 from p4lite.switch.source import load_source
 from p4lite.switch.targetapi.grants import Grants
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--files-limit", type=int, default=DEFAULT_LIMIT_BYTES, metavar="BYTES", help="of all of them (default 1 GiB)")
     add("--allow-interface", action="append", default=[], metavar="IFACE", help="clients may add ports on it")
     add("--cpu-port", type=int, metavar="N", help="port number of packet-in and packet-out (default: none)")
-    add("--drop-port", type=int, default=511, metavar="N", help="default 511")
+    add("--drop-port", type=int, default=DROP_PORT, metavar="N", help=f"default {DROP_PORT}")
     add("--priority-queues", type=int, default=1, metavar="N", help="queues per port (default 1)")
     add("--seed", type=int, default=0, metavar="N", help="of random() and selectors (default 0)")
     add("--realtime", action="store_true", help="run the event loop with SCHED_RR (root)")

@@ -12,14 +12,13 @@ from typing import TextIO
 
 from p4lite import api
 from p4lite.api.program import Program
-from p4lite.api.switch import Switch
+from p4lite.api.switch import ALL_PORTS, MAX_PRIORITIES, Switch
 from p4lite.errors import P4liteError
 from p4lite_tools.entries import Captured, CaptureError, load_entries, read_capture
 from p4lite_tools.interpreter.events import Observer
 
 #: A longer text is no number that an option takes.
 LONGEST_NUMBER = 40
-MOST_QUEUES = 256
 MOST_PACKETS = 10**9
 MAX_SEED = 2**63 - 1
 
@@ -46,10 +45,8 @@ def percent(text: str) -> float:
     return float(text)
 
 
-#: The ports of an interpreted switch, without the drop port.
-PORTS = range(511)
-#: The type of options that take one of them.
-PORT = whole(PORTS.start, PORTS.stop - 1)
+#: The type of options that take a port.
+PORT = whole(ALL_PORTS.start, ALL_PORTS.stop - 1)
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +82,7 @@ def add_entries(parser: argparse.ArgumentParser) -> None:
         help="table entries: commands of simple_switch_CLI, or .json of p4lang/tutorials; may be repeated",
     )
     parser.add_argument(
-        "--priority-queues", type=whole(1, MOST_QUEUES), default=1, metavar="N", help="of every port (default 1)"
+        "--priority-queues", type=whole(1, MAX_PRIORITIES), default=1, metavar="N", help="of every port (default 1)"
     )
 
 
@@ -98,7 +95,7 @@ def load(arguments: argparse.Namespace, path: str | None = None) -> Program:
 def switch_for(program: Program, arguments: argparse.Namespace, observers: Sequence[Observer]) -> Switch:
     """Return an interpreted switch with the entries of the command line, whose observers see packets only."""
     switch = Switch(
-        program, backend="interpreter", ports=PORTS, priority_queues=arguments.priority_queues, observers=observers
+        program, backend="interpreter", ports=ALL_PORTS, priority_queues=arguments.priority_queues, observers=observers
     )
     for path in arguments.entries:
         load_entries(Path(path), switch.control, switch.replication)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from p4lite import terminal
 from p4lite.api.program import Program
-from p4lite.api.switch import Switch
+from p4lite.api.switch import MAX_PRIORITIES, Switch
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.errors import BuildError, InvalidArgument, ProgramError
 from p4lite.switch.fabric.values import FabricError
 from p4lite.switch.source import load_source
-from p4lite_tools.cli.common import MOST_QUEUES, whole
+from p4lite_tools.cli.common import whole
 from p4lite_tools.stf.engine import OnSwitch, ports_of, run_on, run_stf
 from p4lite_tools.stf.parse import Statement, StfError, parse_stf
 
@@ -28,7 +28,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
     parser.add_argument("test", metavar="TEST.stf")
-    parser.add_argument("--priority-queues", type=whole(1, MOST_QUEUES), default=1, metavar="N")
+    parser.add_argument("--priority-queues", type=whole(1, MAX_PRIORITIES), default=1, metavar="N")
     parser.add_argument("-I", "--include", action="append", default=[], metavar="DIR")
     parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]")
     try:

@@ -23,7 +23,7 @@ from p4lite.switch.errors import (
 )
 from p4lite.switch.native.description import Description, read_description
 from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.program.facts import ActionFacts, Facts, TableFacts
+from p4lite.switch.program.facts import DROP_PORT, ActionFacts, Facts, TableFacts
 from p4lite.switch.program.layout import pack_args, unpack_args
 
 _WORDS = POINTER(c_uint64)
@@ -118,7 +118,7 @@ class Handle:
         opened: OpenedProgram,
         *,
         seed: int = 1,
-        drop_port: int = 511,
+        drop_port: int = DROP_PORT,
         lock: int = 0,
         host: int = 0,
     ):
