@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from p4lite.switch.errors import AlreadyExists, NotFound, OutOfRange, ResourceExhausted
-from p4lite.switch.program.facts import Array, Facts, ValueSetFacts
+from p4lite.switch.program.checks import Checks
+from p4lite.switch.program.facts import Array, Facts
 from p4lite.switch.runtime.abi import check64
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter, find_array
 from p4lite_tools.interpreter.events import Event, Faulted, Observer, Place
@@ -73,7 +74,7 @@ class CounterCell:
         self.bytes += length
 
 
-class InterpreterState:
+class InterpreterState(Checks):
     """The arrays of one switch, its clock, and those who watch it.
 
     `where` is the place in the source that is executed. `strict`: what P4 leaves undefined raises AssertionFailed.
@@ -216,14 +217,6 @@ class InterpreterState:
         """Set all cells of a register to its initial value, 0 unless the program says another."""
         array = find_array(self.program.registers, "register", register, None)
         self._registers[register] = [array.initial] * array.size
-
-    def _value_set(self, name: str, value: int = 0) -> ValueSetFacts:
-        values = self.program.value_sets.get(name)
-        if values is None:
-            raise NotFound(f"there is no value set '{name}'")
-        if not 0 <= value < (1 << values.width):
-            raise OutOfRange(f"value set '{name}': {value} does not fit into {values.width} bits")
-        return values
 
     def value_set_add(self, value_set: str, value: int) -> None:
         """Add a value: the parts of the key concatenated without padding, as wide as `ValueSetFacts.width`."""

@@ -10,7 +10,6 @@ from p4lite.switch.errors import (
     AlreadyExists,
     InvalidArgument,
     NotFound,
-    OutOfRange,
     PermissionDenied,
     ResourceExhausted,
 )
@@ -26,11 +25,11 @@ from p4lite.switch.program.entry import (
     Range,
     Ternary,
 )
-from p4lite.switch.program.facts import ActionFacts, Facts, Profile, TableFacts
+from p4lite.switch.program.facts import Facts, Profile, TableFacts
 from p4lite.switch.program.load import entry_action
 from p4lite.switch.runtime.abi import check64
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig, check_meter
-from p4lite.switch.runtime.profiles import MAX_GROUP, Group, ProfileMember
+from p4lite.switch.runtime.profiles import Group, ProfileMember
 from p4lite.switch.runtime.tables import Entry, check_timeout, key_to_words
 from p4lite_tools.interpreter.state import CounterCell, InterpreterState, MeterCell
 
@@ -114,40 +113,16 @@ class InterpreterTables(InterpreterState):
 
     # --- tables ---
 
-    def _table(self, name: str) -> TableFacts:
-        table = self.program.tables.get(name)
-        if table is None:
-            raise NotFound(f"there is no table '{name}'")
-        return table
-
-    def _check_call(self, actions: dict[str, ActionFacts], call: ActionCall, where: str) -> None:
-        action = actions.get(call.name)
-        if action is None:
-            raise InvalidArgument(f"{where}: no action '{call.name}' here")
-        if len(call.args) != len(action.params):
-            raise InvalidArgument(f"{where}: action '{call.name}' takes {len(action.params)} arguments")
-        for value, param in zip(call.args, action.params, strict=True):
-            if not 0 <= value < (1 << param.width):
-                raise OutOfRange(f"{where}: {value} does not fit into the {param.width} bits of '{param.name}'")
-
     def _check_action(self, table: TableFacts, action: EntryAction) -> None:
-        where = f"table '{table.name}'"
+        self._check_kind(table, action)
         if isinstance(action, ActionCall):
-            if table.action_profile is not None:
-                raise InvalidArgument(f"{where}: entries name members or groups of '{table.action_profile}'")
-            self._check_call(table.actions, action, where)
-        elif table.action_profile is None:
-            raise InvalidArgument(f"{where}: entries name actions, the table has no action profile")
-        elif isinstance(action, MemberRef):
+            self._check_call(table.actions, action, f"table '{table.name}'")
+            return
+        assert table.action_profile is not None
+        if isinstance(action, MemberRef):
             self._member(table.action_profile, action.member)
         else:
             self._group(table.action_profile, action.group)
-
-    def _writable(self, name: str) -> TableFacts:
-        table = self._table(name)
-        if table.const_entries:
-            raise PermissionDenied(f"table '{name}': its entries are const")
-        return table
 
     def table_add(
         self,
@@ -258,19 +233,14 @@ class InterpreterTables(InterpreterState):
 
     def direct_counter_read(self, table: str, handle: int | None) -> CounterValue:
         """Return the counter of an entry, or of misses (None)."""
-        cell = self._counted(table, handle).counter
+        cell = self.row(self._with_counters(table).name, handle).counter
         return CounterValue(cell.packets, cell.bytes)
 
     def direct_counter_write(self, table: str, handle: int | None, packets: int, bytes_: int) -> None:
         """Set the counter of an entry, or of misses (None)."""
-        row = self._counted(table, handle)
+        row = self.row(self._with_counters(table).name, handle)
         check64(f"direct counter of table '{table}'", packets=packets, bytes=bytes_)
         row.counter = CounterCell(packets, bytes_)
-
-    def _counted(self, table: str, handle: int | None) -> Row:
-        if not self._table(table).with_counters:
-            raise InvalidArgument(f"table '{table}' has no direct counters")
-        return self.row(table, handle)
 
     def counter_read_all(self, counter: str) -> list[CounterValue]:
         """Return all cells; of a direct counter those of the table's entries, and at the end that of its misses."""
@@ -279,28 +249,20 @@ class InterpreterTables(InterpreterState):
             return super().counter_read_all(counter)
         return [self.direct_counter_read(array.table, h) for h in (*self.table_handles(array.table), None)]
 
-    def _metered(self, table: str, handle: int | None) -> Row:
-        if self._table(table).direct_meter is None:
-            raise InvalidArgument(f"table '{table}' has no direct meter")
-        return self.row(table, handle)
-
     def direct_meter_config(self, table: str, handle: int | None) -> MeterConfig | None:
         """Return the configuration of an entry's meter."""
-        return self._metered(table, handle).meter.config
+        return self.row(self._with_meter(table).name, handle).meter.config
 
     def direct_meter_set(self, table: str, handle: int | None, config: MeterConfig | None) -> None:
         """Configure the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
-        row = self._metered(table, handle)
+        row = self.row(self._with_meter(table).name, handle)
         check_meter(f"direct meter of table '{table}'", config)
         row.meter.configure(config, self.now_ns)
 
     # --- action profiles ---
 
     def _profile(self, name: str) -> tuple[Profile, _Profile]:
-        profile = self.program.action_profiles.get(name)
-        if profile is None:
-            raise NotFound(f"there is no action profile '{name}'")
-        return profile, self._profiles[name]
+        return self._known_profile(name), self._profiles[name]
 
     def _member(self, profile: str, member: int) -> ActionCall:
         call = self._profile(profile)[1].members.get(member)
@@ -325,13 +287,7 @@ class InterpreterTables(InterpreterState):
     def member_add(self, profile: str, action: ActionCall, member: int | None = None) -> int:
         """Add a member with the given id, or the lowest free one."""
         p, contents = self._profile(profile)
-        id_ = _unused(contents.members) if member is None else member
-        if not 0 <= id_ < 2**32:
-            raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
-        if id_ in contents.members:
-            raise AlreadyExists(f"action profile '{profile}' has a member {id_}")
-        if len(contents.members) >= p.max_size > 0:
-            raise ResourceExhausted(f"action profile '{profile}' is full ({p.max_size} members)")
+        id_ = self._new_id(p, "member", member, contents.members)
         self._check_call(p.actions, action, f"action profile '{profile}'")
         contents.members[id_] = action
         return id_
@@ -356,27 +312,13 @@ class InterpreterTables(InterpreterState):
         for id_, call in sorted(self._profile(profile)[1].members.items()):
             yield ProfileMember(profile, id_, call)
 
-    def _group_members(self, p: Profile, members: Iterable[int], max_size: int) -> tuple[int, ...]:
-        if not p.selector:
-            raise InvalidArgument(f"action profile '{p.name}' has no groups")
-        out = tuple(members)
-        for member in out:
-            self._member(p.name, member)
-        if len(out) > (max_size or MAX_GROUP):
-            raise ResourceExhausted(f"action profile '{p.name}': {len(out)} members in a group")
-        return out
-
     def group_add(
         self, profile: str, members: Iterable[int] = (), group: int | None = None, *, max_size: int = 0
     ) -> int:
         """Add a group with the given id, or the lowest free one; a member listed n times has weight n."""
         p, contents = self._profile(profile)
-        id_ = _unused(contents.groups) if group is None else group
-        if not 0 <= id_ < 2**32:
-            raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
-        chosen = self._group_members(p, members, max_size)
-        if id_ in contents.groups:
-            raise AlreadyExists(f"action profile '{profile}' has a group {id_}")
+        chosen = self._group_members(p, members, max_size, contents.members)
+        id_ = self._new_id(p, "group", group, contents.groups)
         contents.groups[id_] = Group(profile, id_, chosen, max_size)
         return id_
 
@@ -384,7 +326,7 @@ class InterpreterTables(InterpreterState):
         """Replace the members of a group."""
         p, contents = self._profile(profile)
         old = self._group(profile, group)
-        chosen = self._group_members(p, members, old.max_size)
+        chosen = self._group_members(p, members, old.max_size, contents.members)
         contents.groups[group] = Group(profile, group, chosen, old.max_size)
 
     def group_delete(self, profile: str, group: int) -> None:
@@ -428,10 +370,6 @@ class InterpreterTables(InterpreterState):
             self.fault(f"group {action.group} of '{table.action_profile}' has no members")
             return None
         return self._member(table.action_profile, members[(choose or 0) % len(members)])
-
-
-def _unused(taken: dict[int, ActionCall] | dict[int, Group]) -> int:
-    return next(n for n in range(len(taken) + 1) if n not in taken)
 
 
 __all__ = ["InterpreterTables", "Optional", "Row", "initial_key", "matches"]
