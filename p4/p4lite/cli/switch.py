@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4lite import terminal
+from p4lite.cli.options import add_compiler
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.assembly import capture_all, capture_interfaces
@@ -62,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-console", action="store_true", help="log every packet's events to standard error")
     add("--log-file", metavar="FILE", help="log every packet's events to FILE")
     add("-L", "--log-level", default="warn", choices=_LEVELS, help="of the control plane (default warn)")
-    add("-I", "--include", action="append", default=[], metavar="DIR", help="include directory of P4 source")
-    add("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]", help="macro of P4 source")
+    add_compiler(parser)
     for name in _IGNORED:
         add(f"--{name}", help=argparse.SUPPRESS)
     return parser
@@ -125,12 +125,11 @@ def _start(
     grants = Grants(files, arguments.files_limit, [*ports.values(), *arguments.allow_interface])
     loaded = None
     if arguments.program is not None:
-        defines = dict(item.partition("=")[::2] for item in arguments.define)
         loaded = load_source(
             Path(arguments.program),
             p4info=None if arguments.p4info is None else Path(arguments.p4info),
-            include_dirs=[Path(path) for path in arguments.include],
-            defines={name: value or "1" for name, value in defines.items()},
+            include_dirs=arguments.include_dirs,
+            defines=arguments.defines,
         )
         loaded.check_compiled()
     fabric = Fabric("real", arguments.seed, realtime=arguments.realtime)

@@ -13,6 +13,7 @@ from typing import TextIO
 from p4lite import api
 from p4lite.api.program import Program
 from p4lite.api.switch import ALL_PORTS, MAX_PRIORITIES, Switch
+from p4lite.cli.options import add_compiler
 from p4lite.errors import P4liteError
 from p4lite_tools.entries import Captured, CaptureError, load_entries, read_capture
 from p4lite_tools.interpreter.events import Observer
@@ -53,14 +54,6 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     """Add the program and what its compiler needs."""
     parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
     add_compiler(parser)
-
-
-def add_compiler(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the compiler."""
-    parser.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes")
-    parser.add_argument(
-        "-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro"
-    )
 
 
 def add_packets(parser: argparse.ArgumentParser) -> None:

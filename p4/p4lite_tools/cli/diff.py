@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from p4lite.cli.options import add_compiler
 from p4lite_tools.cli import common
 from p4lite_tools.cli.common import MAX_SEED, MOST_PACKETS, whole
 from p4lite_tools.diff import Comparison, Difference, Pair, parting
@@ -21,7 +22,7 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("one", metavar="A", help="P4 source (.p4) or BMv2 JSON")
     parser.add_argument("other", metavar="B")
-    common.add_compiler(parser)
+    add_compiler(parser)
     common.add_packets(parser)
     parser.add_argument(
         "--packets", type=whole(1, MOST_PACKETS), default=1000, metavar="N", help="random packets (default 1000)"

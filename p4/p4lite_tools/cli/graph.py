@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from p4lite.cli.options import add_compiler
 from p4lite.compiler import architecture, frontend
 from p4lite.compiler.diagnostics import CompileError
 from p4lite_tools import graph
@@ -21,8 +22,7 @@ def run(argv: list[str]) -> int:
     add("program", metavar="PROG.p4")
     add("-o", "--output", required=True, metavar="OUT", help="OUT.svg, .png or .pdf (by Graphviz), OUT.dot; - is dot")
     add("-b", "--block", action="append", default=[], choices=list(architecture.BLOCKS), help="draw only this block")
-    add("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
-    add("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    add_compiler(parser)
     try:
         args = parser.parse_args(argv)
     except SystemExit as end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from p4lite.cli.options import add_compiler
 from p4lite.compiler import frontend
 from p4lite_tools.advice import lint
 from p4lite_tools.cli import common
@@ -19,7 +20,7 @@ def run(argv: list[str]) -> int:
         "statement takes back.",
     )
     parser.add_argument("program", metavar="PROG.p4")
-    common.add_compiler(parser)
+    add_compiler(parser)
     return common.run_verb("lint", parser, argv, _lint)
 
 

@@ -7,6 +7,8 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
+from p4lite.cli.options import add_compiler
+
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
@@ -17,8 +19,7 @@ def parser() -> argparse.ArgumentParser:
         description="Serve an editor by the Language Server Protocol over standard input and output: diagnostics, "
         "definitions, references, hover, completion, rename, outline and formatting. Needs the extra p4lite[lsp].",
     )
-    p.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
-    p.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    add_compiler(p)
     p.add_argument("--stdio", action="store_true", help="the default, which some editors name")
     return p
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from p4lite import terminal
 from p4lite.api.program import Program
 from p4lite.api.switch import MAX_PRIORITIES, Switch
+from p4lite.cli.options import add_compiler
 from p4lite.files import ReadError, read_text
 from p4lite.switch.bmv2.model import Bmv2Architecture
 from p4lite.switch.errors import BuildError, InvalidArgument, ProgramError
@@ -29,8 +30,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("program", metavar="PROG", help="P4 source (.p4) or BMv2 JSON")
     parser.add_argument("test", metavar="TEST.stf")
     parser.add_argument("--priority-queues", type=whole(1, MAX_PRIORITIES), default=1, metavar="N")
-    parser.add_argument("-I", "--include", action="append", default=[], metavar="DIR")
-    parser.add_argument("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]")
+    add_compiler(parser)
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as end:
@@ -40,10 +40,9 @@ def run(argv: list[str]) -> int:
         statements = parse_stf(read_text(path), arguments.test)
     except (ReadError, StfError) as error:
         return _refuse(str(error))
-    defines = dict(item.partition("=")[::2] for item in arguments.define)
     try:
         with terminal.shown("p4lite stf"):
-            return _test(arguments, statements, defines)
+            return _test(arguments, statements)
     except ProgramError as error:
         return _refuse(f"the program is not supported: {error}")
     except (FabricError, BuildError, InvalidArgument) as error:
@@ -53,11 +52,11 @@ def run(argv: list[str]) -> int:
         return 1
 
 
-def _test(arguments: argparse.Namespace, statements: list[Statement], defines: dict[str, str]) -> int:
+def _test(arguments: argparse.Namespace, statements: list[Statement]) -> int:
     loaded = load_source(
         Path(arguments.program),
-        include_dirs=[Path(item) for item in arguments.include],
-        defines={name: value or "1" for name, value in defines.items()},
+        include_dirs=arguments.include_dirs,
+        defines=arguments.defines,
         with_p4info=False,
     )
     program = Program(arguments.program, loaded.bmv2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from p4lite.cli import main
 from p4lite_tools.cli import stf
 from support.switch.p4rt import PROGRAMS
 
@@ -108,3 +109,15 @@ def test_stf_refuses_programs_and_tests_that_it_cannot_read(capsys: pytest.Captu
         assert reason in err
     assert stf.run([CONTROL]) == 2
     assert stf.run([CONTROL, str(tmp_path / "none.stf")]) == 2
+
+
+@pytest.mark.parametrize("option", ["-D", "--define"])
+@pytest.mark.parametrize("verb", ["compile", "lint", "stf"])
+def test_verbs_take_macros_in_the_same_way(verb: str, option: str, tmp_path: Path) -> None:
+    program, test = tmp_path / "p.p4", tmp_path / "p.stf"
+    text = Path(CONTROL).read_text(encoding="utf-8")
+    program.write_text(f"#if ONE != 1 || TWO != 2\n#error macros\n#endif\n{text}", encoding="utf-8")
+    test.write_text("", encoding="utf-8")
+    words = [verb, str(program), *([str(test)] if verb == "stf" else [])]
+    assert main([*words, option, "ONE", option, "TWO=2"]) == (1 if verb == "lint" else 0)  # lint has advice on it
+    assert main(words) == (1 if verb == "compile" else 2)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from p4lite.cli.options import add_compiler
 from p4lite.compiler.architecture import ARCHITECTURES
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.files import write_whole
@@ -70,8 +71,7 @@ def _parser(prog: str, driver: bool) -> argparse.ArgumentParser:
     p.add_argument("-x", "--std", metavar="p4-16", help="version of the language")
     p.add_argument("-b", "--target", metavar="bmv2", help="only bmv2")
     p.add_argument("-a", "--arch", metavar="ARCH", help="v1model or psa; main says which it is")
-    p.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
-    p.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    add_compiler(p)
     p.add_argument("-U", dest="undefines", metavar="NAME", action="append", default=[], help="undo -D NAME")
     p.add_argument("--p4runtime-files", "--p4runtime-file", metavar="FILES", help="write P4Info: .txtpb, .json or .bin")
     p.add_argument("--p4runtime-format", choices=["binary", "json", "text"], help="of a file with another ending")
