@@ -18,10 +18,10 @@ from rich.table import Table as Grid
 from benchmarks import scaled
 from p4lite.compiler.backend import generate
 from p4lite.compiler.frontend import load, load_text
-from p4lite.switch.fuzz.campaign import loader_c, templates_c
 from p4lite.switch.native.build import PROGRAM_DIR, build
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Range, Ternary
 from p4lite.switch.runtime.loader import RUNTIME, LoadedProgram, load_program
+from p4lite_tools.fuzz.campaign import loader_c, templates_c
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -92,14 +92,14 @@ def cli() -> str:
         lines += [f"### {path}", "", *_synopsis(path, command), str(command.help or "").strip(), ""]
         lines += _parameters(command)
     lines += ["## p4lite", ""]
-    for verb, summary in p4lite.cli.VERBS.items():
+    for name, verb in p4lite.cli.verbs().items():
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit), _width(100):
-            p4lite.cli.main([verb, "--help"])
+            p4lite.cli.main([name, "--help"])
         lines += [
-            f"### p4lite {verb}",
+            f"### p4lite {name}",
             "",
-            f"{summary[0].upper()}{summary[1:]}.",
+            f"{verb.text[0].upper()}{verb.text[1:]}.",
             "",
             "```text",
             said.getvalue().rstrip(),

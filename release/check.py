@@ -39,6 +39,7 @@ IN_P4LITE: Final = (
     "p4lite/compiler/grammar.lark",
     "p4lite/compiler/include/v1model.p4",
     "p4lite/switch/core/fabric/fabric.h",
+    "p4lite_tools/py.typed",
 )
 #: Which wheels `make wheels` makes.
 IDENTIFIERS: Final = tuple(
@@ -216,7 +217,7 @@ class Release:
     def contents(self) -> str:
         """Look for the files that users need, and for such as must not be shipped."""
         p4lite = self.one("p4lite-*.whl")
-        wanted = {self.pure: IN_WHEEL, self.compiled: IN_WHEEL, p4lite: IN_P4LITE}
+        wanted: dict[Path, tuple[str, ...]] = {self.pure: IN_WHEEL, self.compiled: IN_WHEEL, p4lite: IN_P4LITE}
         wanted[self.one("mrclab-*.tar.gz")] = IN_SDIST
         wanted[self.one("p4lite-*.tar.gz")] = (*IN_P4LITE, "README.md", "LICENSE", "pyproject.toml")
         readmes = [path.relative_to(ROOT / "workshop").as_posix() for path in (ROOT / "workshop").glob("*/README.md")]
@@ -229,7 +230,7 @@ class Release:
                 each for each in held if "__pycache__" in each or (each.endswith(".so") and archive != self.compiled)
             }
             if archive.name.startswith("mrclab-"):
-                odd |= {each for each in held if each.startswith(("p4lite/", "p4/p4lite/"))}
+                odd |= {each for each in held if each.startswith(("p4lite/", "p4lite_tools/", "p4/p4lite"))}
             if missing or odd:
                 raise CheckError(f"{archive.name}: lacks {sorted(missing)}, must not hold {sorted(odd)}")
         libraries = [each for each in names(self.compiled) if each.endswith(".so")]

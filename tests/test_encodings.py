@@ -23,6 +23,7 @@ FOLDERS = (
     "extras",
     "hosts",
     "p4/p4lite",
+    "p4/p4lite_tools",
     "release",
     "topologies",
     "workshop",

@@ -101,9 +101,9 @@ def test_release_requires_the_same_p4lite_and_a_checkout_any() -> None:
 
 def test_p4lite_needs_what_it_imports_and_nothing_of_mrclab() -> None:
     distributions = {"lark": "lark", "pcpp": "pcpp", "grpc": "grpcio", "google": "protobuf", "p4": "p4runtime"}
-    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "p4/p4lite").rglob("*.py"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "p4").rglob("p4lite*/**/*.py"))
     found = set(re.findall(r"^ *(?:from|import) (\w+)[\w.]*(?= import |$| as )", text, re.MULTILINE))
-    outside = found - set(sys.stdlib_module_names) - {"p4lite"}
+    outside = found - set(sys.stdlib_module_names) - {"p4lite", "p4lite_tools"}
     # The language server and the notebook's magics are imported by those only who want them.
     optional = {"pygls": "pygls", "lsprotocol": "pygls", "IPython": "ipython"}
     described = project(ROOT / "p4")["project"]

@@ -300,7 +300,7 @@ def test_mistake_in_a_command_is_reported_with_its_cause(text: str, said: str, t
     ("text", "said"),
     [
         ("mrclab fial TARGET", "no verb 'fial'"),
-        ("python -m p4lite.switch.fuzz PROG.json --frame N --sed S", "unrecognized arguments: --sed"),
+        ("python -m p4lite_tools.fuzz PROG.json --frame N --sed S", "unrecognized arguments: --sed"),
     ],
 )
 def test_mistake_in_a_command_of_running_text_is_reported_with_its_cause(

@@ -33,8 +33,8 @@ from pathlib import Path
 
 from p4lite.compiler import compile_program, frontend
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.editor.format import format_text
-from p4lite.editor.scan import same_code
+from p4lite_tools.editor.format import format_text
+from p4lite_tools.editor.scan import same_code
 
 LOAD_SECONDS = 10.0
 OTHER_ARCHITECTURE = re.compile(r"#\s*include\s*[<\"](?:bmv2/)?(?:psa|pna|tna|ubpf_model|ebpf_model|xdp_model)\b")

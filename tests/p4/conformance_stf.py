@@ -86,8 +86,8 @@ def run_on_bmv2(group: str, program: Path, test: Path, switch: str) -> Outcome:
     """Run one test on a BMv2 switch of its own."""
     from p4lite.compiler import compile_program
     from p4lite.compiler.diagnostics import CompileError
-    from p4lite.switch.stf.engine import run_on
-    from p4lite.switch.stf.parse import StfError, parse_stf
+    from p4lite_tools.stf.engine import run_on
+    from p4lite_tools.stf.parse import StfError, parse_stf
     from support.p4.reference_switch import QUIET_S, ReferenceSwitch, SwitchFailed
     from support.p4.thrift import CallRefused
 

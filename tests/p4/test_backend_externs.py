@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from p4lite.interpreter.state import AssertionFailed
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.runtime.arrays import MeterConfig
+from p4lite_tools.interpreter.state import AssertionFailed
 from support.p4.bmv2_hash import HASHES
 from support.p4.cases import INPUT, compile_text, pack, run, run_on, source, switch, unpack
 from support.p4.oracle import Switch

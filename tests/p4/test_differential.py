@@ -10,13 +10,13 @@ import pytest
 
 from p4lite.compiler.midend import calls
 from p4lite.compiler.midend.places import Places
-from p4lite.interpreter.core import InterpreterCore
-from p4lite.interpreter.state import GREEN, InterpreterState, MeterCell
-from p4lite.interpreter.tables import InterpreterTables
-from p4lite.interpreter.v1model import V1ModelSwitch
 from p4lite.switch.fabric.values import Replica
 from p4lite.switch.program.entry import ActionCall, EntryAction
 from p4lite.switch.program.facts import TableFacts
+from p4lite_tools.interpreter.core import InterpreterCore
+from p4lite_tools.interpreter.state import GREEN, InterpreterState, MeterCell
+from p4lite_tools.interpreter.tables import InterpreterTables
+from p4lite_tools.interpreter.v1model import V1ModelSwitch
 from support.amount import first
 from support.p4.differential import Outcome, compact, judge, kept, main, run_seed
 from support.p4.random_program import random_program

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from p4lite.cli import main
-from p4lite.compiler import frontend, graph
+from p4lite.compiler import frontend
+from p4lite_tools import graph
 
 HEAD = """#include <core.p4>
 #include <v1model.p4>

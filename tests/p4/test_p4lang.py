@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from p4lite.cli import main
-from p4lite.cli.p4lang import p4c as compiler
-from p4lite.cli.p4lang import simple_switch
-from p4lite.cli.p4lang.p4c import P4DeviceConfig
+from p4lite_tools.cli.p4lang import p4c as compiler
+from p4lite_tools.cli.p4lang import simple_switch
+from p4lite_tools.cli.p4lang.p4c import P4DeviceConfig
 
 PROGRAM = """#include <core.p4>
 #include <v1model.p4>

@@ -9,17 +9,17 @@ import pytest
 
 import p4lite
 from p4lite.api.program import Program
-from p4lite.cli import stf
 from p4lite.compiler import frontend
-from p4lite.compiler.advice import lint
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.interpreter.events import Event, PacketStarted
-from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.errors import InterpretedOnly
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.program.entry import ActionCall, Exact
 from p4lite.switch.source import Loaded
-from p4lite.tools.trace import Lines, Recorder
+from p4lite_tools.advice import lint
+from p4lite_tools.cli import stf
+from p4lite_tools.interpreter.events import Event, PacketStarted
+from p4lite_tools.interpreter.machine import Interpreter
+from p4lite_tools.trace import Lines, Recorder
 
 RECIRCULATE = "PSA_PORT_RECIRCULATE"
 FRAME = """

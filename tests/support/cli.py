@@ -135,7 +135,7 @@ def _impossible_failure(given: dict[str, Any]) -> str | None:
 
 
 def _p4lite(arguments: list[str], loosely: bool) -> str | None:
-    if not arguments or arguments[0] not in p4lite.cli.VERBS:
+    if not arguments or arguments[0] not in p4lite.cli.verbs():
         return f"'p4lite' has no verb '{' '.join(arguments[:1])}'"
     if loosely:
         known = _printed(lambda: p4lite.cli.main([arguments[0], "--help"]))

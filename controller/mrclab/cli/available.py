@@ -6,12 +6,12 @@ import pathlib
 
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import builtin_labs, load_lab
-from mrclab.cli.extras import contributions
 from mrclab.cli.listed import Available, ListedKind, Section
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.experiment import known_experiments, load_experiment
 from mrclab.studies.figures.catalogue import FIGURES
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
+from p4lite.contributions import contributions
 
 
 def _labs() -> list[Available]:

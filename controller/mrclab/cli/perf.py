@@ -11,7 +11,6 @@ import typer
 from mrc_topo.base.interruption import interruptible
 from mrc_topo.labfile import load_lab
 from mrclab.cli.common import lab_file, need_namespaces, own_lab
-from mrclab.cli.extras import contributions
 from mrclab.cli.outcome import clock_of
 from mrclab.lab.payloads import NOT_VERIFIED
 from mrclab.lab.records.rundir import RunDir
@@ -19,6 +18,7 @@ from mrclab.lab.session.real import RealSession
 from mrclab.runs import perf
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.sessions import session_for
+from p4lite.contributions import contributions
 
 TRANSPORTS = ("mrc", "roce")
 BACKENDS = ("workload", "torch", "gloo")

@@ -22,7 +22,7 @@ from p4lite.scratch import scratch
 
 if TYPE_CHECKING:
     from mrclab.lab.session.real import RealSession
-    from p4lite.tools.entries import Captured
+    from p4lite_tools.entries import Captured
 
 POLL_S = 0.1
 MAX_PACKETS = 1000
@@ -43,8 +43,8 @@ def verb(
 ) -> None:
     """Show what a switch's program does with the next packets, by source line: states, tables, changed fields."""
     from mrclab.lab.hosts.inside import check_here
-    from p4lite.tools.replay import copy_switch, read_snapshot
-    from p4lite.tools.trace import Lines, Recorder, to_json
+    from p4lite_tools.replay import copy_switch, read_snapshot
+    from p4lite_tools.trace import Lines, Recorder, to_json
 
     limit = waited("--duration", duration) or 0.0
     with on_lab(lab) as session:
@@ -110,7 +110,7 @@ def _captured(session: RealSession, switch: str, port: int, folder: pathlib.Path
 
 
 def _arrived(tail: Any) -> list[Captured]:
-    from p4lite.tools.entries import CaptureError, read_capture
+    from p4lite_tools.entries import CaptureError, read_capture
 
     tail.copy()
     try:

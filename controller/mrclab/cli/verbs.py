@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mrclab.cli.extras import tables
+from p4lite.contributions import tables
 
 
 class Group(StrEnum):

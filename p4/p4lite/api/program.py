@@ -1,4 +1,4 @@
-"""Compiled programs, for Python, the scopes of their actions, and the two switches that run them."""
+"""Compiled programs, for Python, the scopes of their actions, and the switches that run them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from p4lite.api.values import Backend, Observer, PythonExtern
 from p4lite.compiler import compile_program, compile_text
-from p4lite.interpreter.events import Observer
-from p4lite.interpreter.machine import Interpreter
-from p4lite.interpreter.primitives import PythonExtern
+from p4lite.contributions import GET_TOOLS, contributions
 from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.bmv2.reader import read_document
 from p4lite.switch.errors import InvalidArgument
@@ -145,6 +144,8 @@ def compile(source: StrPath, *, include_dirs: Sequence[StrPath] = (), defines: D
     )
 
 
+#: The entry points of switches other than the compiled one.
+BACKENDS = "p4lite.backends"
 DEVICE_ID = 1
 
 
@@ -195,49 +196,18 @@ class CompiledBackend:
         self._fabric.close()
 
 
-class InterpreterBackend:
-    """The program interpreted."""
-
-    def __init__(
-        self,
-        program: Program,
-        ports: Sequence[int],
-        seed: int,
-        priority_queues: int,
-        *,
-        observers: Sequence[Observer] = (),
-        externs: Mapping[str, PythonExtern] | None = None,
-    ) -> None:
-        self.interpreter = Interpreter(
-            program.facts,
-            seed=switch_seed(seed),
-            ports=frozenset(ports),
-            priority_queues=priority_queues,
-            observers=observers,
-            externs=externs,
-        )
-
-    @property
-    def control(self) -> Interpreter:
-        return self.interpreter
-
-    @property
-    def replication(self) -> Interpreter:
-        return self.interpreter
-
-    @property
-    def now_ns(self) -> int:
-        return self.interpreter.now_ns
-
-    def send(self, port: int, data: bytes) -> list[tuple[int, bytes]]:
-        return [(output.port, output.data) for output in self.interpreter.process(port, data)]
-
-    def advance(self, duration_ns: int) -> None:
-        self.interpreter.now_ns += duration_ns
-
-    def digests(self) -> list[tuple[str, tuple[int, ...]]]:
-        taken, self.interpreter.digests = self.interpreter.digests, []
-        return taken
-
-    def close(self) -> None:
-        self.interpreter.observers = []
+def interpreter(
+    program: Program,
+    ports: Sequence[int],
+    seed: int,
+    priority_queues: int,
+    *,
+    observers: Sequence[Observer] = (),
+    externs: Mapping[str, PythonExtern] | None = None,
+) -> Backend:
+    """Return the program interpreted. Raises InvalidArgument where the package with the interpreter is missing."""
+    backends = contributions(BACKENDS)
+    if "interpreter" not in backends:
+        raise InvalidArgument(f"the interpreter is not installed: {GET_TOOLS}")
+    made: Backend = backends["interpreter"](program, ports, seed, priority_queues, observers=observers, externs=externs)
+    return made

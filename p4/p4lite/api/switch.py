@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Literal, TypeVar
 
 from p4lite.api.gate import Gate, guarded_control, guarded_replication
-from p4lite.api.program import CompiledBackend, InterpreterBackend, Program
+from p4lite.api.program import BACKENDS, CompiledBackend, Program, interpreter
 from p4lite.api.tables import Counter, MeterArray, NamedObjects, Register, Table
-from p4lite.api.values import Backend, Control, Missing, is_int
-from p4lite.interpreter.core import DROP_PORT
-from p4lite.interpreter.events import Observer
-from p4lite.interpreter.primitives import PythonExtern
+from p4lite.api.values import Backend, Control, Missing, Observer, PythonExtern, is_int
+from p4lite.contributions import contributions
 from p4lite.switch.errors import BuildError, InterpretedOnly, InvalidArgument
 from p4lite.switch.fabric.values import (
     MAX_TIME_NS,
@@ -24,10 +22,12 @@ from p4lite.switch.fabric.values import (
     check_multicast_group,
 )
 from p4lite.switch.multicast import Replication
-from p4lite.switch.program.facts import Array, TableFacts
+from p4lite.switch.program.facts import DROP_PORT, Array, TableFacts
 
 BackendName = Literal["compiled", "interpreter"]
 PORTS = range(64)
+#: The ports that tools give a switch.
+ALL_PORTS = range(DROP_PORT)
 MAX_PORT = 65535
 MAX_PACKET = 65536
 MAX_PRIORITIES = 8
@@ -170,7 +170,7 @@ class Switch:
         ports: the numbers of its ports, 0 to 65535 without 511 (drop); packets to others are dropped.
         seed: of the program's random().
         priority_queues: of every port, 1 to 8; packets of a higher priority are dropped.
-        observers: functions that get every event (`p4lite.interpreter.events`).
+        observers: functions that get every event (`p4lite_tools.interpreter.events`).
         externs: a Python object for each extern instance of the program, by its name.
 
     Raises:
@@ -215,11 +215,11 @@ class Switch:
             try:
                 made = CompiledBackend(program, ports, seed, priority_queues)
             except (BuildError, InterpretedOnly):
-                if backend == "compiled":
+                if backend == "compiled" or not contributions(BACKENDS):
                     raise
         self.backend: BackendName = "interpreter" if made is None else "compiled"
         if made is None:
-            made = InterpreterBackend(program, ports, seed, priority_queues, observers=observers, externs=externs)
+            made = interpreter(program, ports, seed, priority_queues, observers=observers, externs=externs)
         self._ports = ports
         self._gate = Gate(made)
         control = self._control = guarded_control(self._gate)

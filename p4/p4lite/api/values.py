@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, TypeGuard, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
 from p4lite.switch.multicast import Replication
@@ -17,6 +17,9 @@ from p4lite.switch.runtime.tables import Entry
 
 #: A number as an int, bytes (big-endian), or text: decimal, 0x, 0b, a MAC address, an IPv4 or IPv6 address.
 Scalar = int | bytes | str
+#: What gets each event of an interpreted packet, and a Python object in the place of an extern instance.
+Observer = Callable[[Any], None]
+PythonExtern = Any
 T = TypeVar("T")
 
 

@@ -10,32 +10,44 @@ import importlib
 import io
 import signal
 import sys
+from dataclasses import dataclass
 
+from p4lite.contributions import GET_TOOLS, tables
 from p4lite.files import discard_output, open_standard_streams
 from p4lite.terminal import protect
 
-VERBS = {
-    "compile": "compile a P4_16 program to BMv2 JSON and P4Info",
-    "format": "format P4 programs, or check that they are",
-    "graph": "draw parsers and control flow as SVG",
-    "lsp": "serve editors by the Language Server Protocol",
-    "switch": "run a switch, after simple_switch_grpc",
-    "stf": "run a test written in p4c's STF language",
-    "trace": "show what a program does with a packet, by source line",
-    "debug": "run packets through a program with breakpoints",
-    "coverage": "measure which parts of a program packets reach",
-    "diff": "send the same packets through two programs, show the first difference",
-    "lint": "show warnings, and what packets never reach",
-    "wrappers": "write p4c's and BMv2's commands, served by p4lite, into a folder",
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb: what it does, and the module that does it."""
+
+    text: str
+    module: str
+
+
+_CORE = {
+    "compile": Verb("compile a P4_16 program to BMv2 JSON and P4Info", "p4lite.cli.compile"),
+    "switch": Verb("run a switch, after simple_switch_grpc", "p4lite.cli.switch"),
 }
+#: The entry points of tables of more verbs.
+TABLES = "p4lite.verbs"
 #: What a full disk, a limit or a broken device makes of printing.
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
+def verbs() -> dict[str, Verb]:
+    """Return the verbs that are installed: those of the core, and those that entry points bring."""
+    found = dict(_CORE)
+    for table in tables(TABLES):
+        found |= table
+    return found
+
+
 def usage() -> str:
     """Return the help text of the command."""
-    width = max(map(len, VERBS))
-    lines = [f"  {verb:<{width}}  {text}" for verb, text in VERBS.items()]
+    known = verbs()
+    width = max(map(len, known))
+    lines = [f"  {name:<{width}}  {verb.text}" for name, verb in known.items()]
     return "\n".join(["usage: p4lite VERB ...   (p4lite VERB --help tells more)", "", *lines])
 
 
@@ -73,12 +85,14 @@ def _main(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0 if args else 2
-    verb, rest = args[0], args[1:]
-    if verb not in VERBS:
-        print(f"p4lite: error: no verb '{verb}'; known: {', '.join(VERBS)}", file=sys.stderr)
+    # The verbs of the core start without a search of all that is installed.
+    known = _CORE if args[0] in _CORE else verbs()
+    if args[0] not in known:
+        hint = "" if len(known) > len(_CORE) else f"; if it is a tool, {GET_TOOLS}"
+        print(f"p4lite: error: no verb '{args[0]}'; known: {', '.join(known)}{hint}", file=sys.stderr)
         return 2
-    module = importlib.import_module(f"p4lite.cli.{verb}")
+    module = importlib.import_module(known[args[0]].module)
     try:
-        return int(module.run(rest))
+        return int(module.run(args[1:]))
     except KeyboardInterrupt:
         return 130

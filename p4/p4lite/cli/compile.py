@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from p4lite import terminal
+from p4lite.cli.options import add_compiler
 from p4lite.compiler.diagnostics import CompileError, Diagnostic
 from p4lite.files import write_whole
 
@@ -25,8 +26,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("program", metavar="PROG.p4", help="the program; '-' is standard input")
     p.add_argument("-o", "--output", metavar="OUT.json", help="write the BMv2 JSON here ('-' is standard output)")
     p.add_argument("--p4info", metavar="OUT.txtpb", help="write the P4Info here, in protobuf's text format")
-    p.add_argument("-I", dest="include_dirs", metavar="DIR", action="append", default=[], help="search includes here")
-    p.add_argument("-D", dest="defines", metavar="NAME[=VALUE]", action="append", default=[], help="define a macro")
+    add_compiler(p)
     p.add_argument("--dump-ast", action="store_true", help="print the checked syntax tree")
     p.add_argument("--watch", action="store_true", help="compile again whenever the program or an include changes")
     p.add_argument("-w", "--no-warnings", action="store_true", help="do not show warnings")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from p4lite import terminal
+from p4lite.cli.options import add_compiler
 from p4lite.errors import P4liteError
 from p4lite.switch import listen
 from p4lite.switch.assembly import capture_all, capture_interfaces
@@ -20,6 +21,7 @@ from p4lite.switch.description import DEFAULT_LIMIT_BYTES
 from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.p4rt.errors import P4RtError
+from p4lite.switch.program.facts import DROP_PORT
 from p4lite.switch.server import FabricServer, serve_until_signal
 from p4lite.switch.source import load_source
 from p4lite.switch.targetapi.grants import Grants
@@ -53,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--files-limit", type=int, default=DEFAULT_LIMIT_BYTES, metavar="BYTES", help="of all of them (default 1 GiB)")
     add("--allow-interface", action="append", default=[], metavar="IFACE", help="clients may add ports on it")
     add("--cpu-port", type=int, metavar="N", help="port number of packet-in and packet-out (default: none)")
-    add("--drop-port", type=int, default=511, metavar="N", help="default 511")
+    add("--drop-port", type=int, default=DROP_PORT, metavar="N", help=f"default {DROP_PORT}")
     add("--priority-queues", type=int, default=1, metavar="N", help="queues per port (default 1)")
     add("--seed", type=int, default=0, metavar="N", help="of random() and selectors (default 0)")
     add("--realtime", action="store_true", help="run the event loop with SCHED_RR (root)")
@@ -61,8 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-console", action="store_true", help="log every packet's events to standard error")
     add("--log-file", metavar="FILE", help="log every packet's events to FILE")
     add("-L", "--log-level", default="warn", choices=_LEVELS, help="of the control plane (default warn)")
-    add("-I", "--include", action="append", default=[], metavar="DIR", help="include directory of P4 source")
-    add("-D", "--define", action="append", default=[], metavar="NAME[=VALUE]", help="macro of P4 source")
+    add_compiler(parser)
     for name in _IGNORED:
         add(f"--{name}", help=argparse.SUPPRESS)
     return parser
@@ -124,12 +125,11 @@ def _start(
     grants = Grants(files, arguments.files_limit, [*ports.values(), *arguments.allow_interface])
     loaded = None
     if arguments.program is not None:
-        defines = dict(item.partition("=")[::2] for item in arguments.define)
         loaded = load_source(
             Path(arguments.program),
             p4info=None if arguments.p4info is None else Path(arguments.p4info),
-            include_dirs=[Path(path) for path in arguments.include],
-            defines={name: value or "1" for name, value in defines.items()},
+            include_dirs=arguments.include_dirs,
+            defines=arguments.defines,
         )
         loaded.check_compiled()
     fabric = Fabric("real", arguments.seed, realtime=arguments.realtime)

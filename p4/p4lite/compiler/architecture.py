@@ -89,6 +89,8 @@ def block_at(main: ast.Instance, path: Path) -> ast.Instance | None:
     return found
 
 
+#: The port of v1model to which packets are sent that are dropped.
+DROP_PORT = 511
 V1MODEL = Architecture(
     name="v1model",
     package="V1Switch",

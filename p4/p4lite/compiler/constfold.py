@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from p4lite.compiler import ast
 from p4lite.compiler.ast import EnumValue, ErrorValue, Instance, ListValue, StructValue, Value
-from p4lite.compiler.types import BitType, BoolType, FieldsType, IntType, StackType, Type, UnionType, underlying_bits
+from p4lite.compiler.types import BitType, BoolType, FieldsType, IntType, Type, underlying_bits
 
 MAX_INT_BITS = 1 << 16
 """The longest `int` the compiler computes with; longer is a runaway shift."""
@@ -255,11 +255,6 @@ def struct_value(fields: Mapping[str, Value | None]) -> StructValue | None:
     """Return the constant struct of these fields, None unless all are constants."""
     known = [(n, v) for n, v in fields.items() if v is not None]
     return StructValue(tuple(known)) if len(known) == len(fields) else None
-
-
-def has_run_time_state(t: Type) -> bool:
-    """Return whether a type has more than field values (validity, an index), so that it has no constants."""
-    return isinstance(t, StackType | UnionType)
 
 
 __all__ = [

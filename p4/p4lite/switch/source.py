@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
@@ -19,6 +19,9 @@ from p4lite.switch.bmv2.reader import read_document
 from p4lite.switch.codegen.generate import check_compiled
 from p4lite.switch.errors import ProgramError
 from p4lite.switch.runtime.loader import LoadedProgram, load_program
+
+if TYPE_CHECKING:
+    from p4lite.compiler.frontend import Defines, StrPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ def load_source(
     path: Path,
     *,
     p4info: Path | None = None,
-    include_dirs: Sequence[Path] = (),
-    defines: Mapping[str, str] | None = None,
+    include_dirs: Sequence[StrPath] = (),
+    defines: Defines = (),
     with_p4info: bool = True,
 ) -> Loaded:
     """Read a `.p4` or `.json` file; ProgramError (one line for files, the compiler's text for P4).
@@ -63,7 +66,7 @@ def load_source(
     Without `with_p4info` the compiler's P4Info is not made, which saves time where it is not needed.
     """
     if path.suffix == ".p4":
-        return _compile(path, include_dirs, defines or {}, with_p4info)
+        return _compile(path, include_dirs, defines, with_p4info)
     return Loaded(path, read_document(path), None if p4info is None else read_p4info(p4info))
 
 
@@ -79,12 +82,12 @@ def read_p4info(path: Path) -> Any:
     return message
 
 
-def _compile(path: Path, include_dirs: Sequence[Path], defines: Mapping[str, str], with_p4info: bool) -> Loaded:
+def _compile(path: Path, include_dirs: Sequence[StrPath], defines: Defines, with_p4info: bool) -> Loaded:
     from p4lite.compiler import compile_program
     from p4lite.compiler.diagnostics import CompileError
 
     try:
-        result = compile_program(path, include_dirs=list(include_dirs), defines=dict(defines))
+        result = compile_program(path, include_dirs, defines)
     except CompileError as error:
         raise ProgramError(str(error)) from None
     return Loaded(path, result.bmv2, result.p4info_message if with_p4info else None)

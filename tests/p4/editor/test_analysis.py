@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from p4lite.editor.analysis import analyse
+from p4lite_tools.editor.analysis import analyse
 
 TEXT = '#include "types.p4"\nstruct s_t { h_t h; }\nconst bit<8> ONE = 1;\nconst bit<8> TWO = ONE + WRONG;\n'
 

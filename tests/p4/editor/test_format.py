@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from p4lite.cli import main
-from p4lite.editor.format import format_text
-from p4lite.editor.scan import same_code, scan
+from p4lite_tools.editor.format import format_text
+from p4lite_tools.editor.scan import same_code, scan
 from support.amount import examples
 
 ROOT = Path(__file__).parents[3]

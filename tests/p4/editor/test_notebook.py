@@ -43,7 +43,7 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 def shell() -> Iterator[Any]:
     """Yield a shell with the extension."""
     made = InteractiveShell.instance()
-    made.extension_manager.load_extension("p4lite.notebook")
+    made.extension_manager.load_extension("p4lite_tools.notebook")
     yield made
     InteractiveShell.clear_instance()
 

@@ -15,8 +15,8 @@ from mrc_topo.paths import Paths
 from mrc_topo.topology import Topology
 from p4lite.switch.fabric.values import QueueLimits
 from p4lite.switch.runtime.loader import LoadedProgram
-from p4lite.switch.stf.engine import run_stf
-from p4lite.switch.stf.parse import parse_stf
+from p4lite_tools.stf.engine import run_stf
+from p4lite_tools.stf.parse import parse_stf
 from support.p4.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program
 from support.p4.mrc_frames import mrc_write, other_packet, read
 

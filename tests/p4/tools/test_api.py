@@ -13,9 +13,9 @@ import pytest
 import p4lite
 from p4lite.api.tables import action_call
 from p4lite.switch.errors import ControlError
-from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.program.entry import GroupRef, Lpm
 from p4lite.switch.runtime.loader import MeterConfig
+from p4lite_tools.fuzz.frames import FrameMaker
 from support.p4.cases import pack, source
 from support.p4.tools import FORWARD, ipv4, router
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import p4lite
-from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.errors import ControlError, InvalidArgument, NotFound, OutOfRange
 from p4lite.switch.fabric.values import CloneSession
+from p4lite_tools.interpreter.machine import Interpreter
 from support.p4.cases import pack, source
 
 TEXT = source(

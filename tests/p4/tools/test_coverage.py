@@ -10,7 +10,7 @@ import pytest
 
 import p4lite
 import p4lite.cli
-from p4lite.tools.coverage import Coverage, CoverageError, page
+from p4lite_tools.coverage import Coverage, CoverageError, page
 from support.p4.tools import FORWARD, ipv4, router, saved
 
 STF = """

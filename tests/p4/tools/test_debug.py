@@ -9,8 +9,8 @@ import pytest
 
 import p4lite
 import p4lite.cli
-from p4lite.tools.commands import CommandError, Commands
-from p4lite.tools.debugger import Debugger
+from p4lite_tools.commands import CommandError, Commands
+from p4lite_tools.debugger import Debugger
 from support.p4.cases import source
 from support.p4.tools import ipv4, router, saved
 

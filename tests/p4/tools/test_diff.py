@@ -8,8 +8,8 @@ import pytest
 
 import p4lite
 import p4lite.cli
-from p4lite.interpreter import events as ev
-from p4lite.tools.diff import Pair, parting
+from p4lite_tools.diff import Pair, parting
+from p4lite_tools.interpreter import events as ev
 from support.p4.tools import ipv4, router, saved
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import p4lite.cli
 from p4lite.compiler import frontend
-from p4lite.compiler.advice import lint
+from p4lite_tools.advice import lint
 from support.p4.tools import saved
 
 #: The condition that the router's table depends on; its key is in line 38, the condition in line 43.

@@ -8,10 +8,10 @@ import pytest
 
 import p4lite
 from p4lite.compiler import compile_text, frontend
-from p4lite.compiler.advice import lint
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.interpreter import events as ev
-from p4lite.tools.trace import Lines, Recorder
+from p4lite_tools.advice import lint
+from p4lite_tools.interpreter import events as ev
+from p4lite_tools.trace import Lines, Recorder
 from support.p4.source import marked, program
 
 LOCALS = """

@@ -8,9 +8,9 @@ import pytest
 
 import p4lite
 from p4lite.compiler.diagnostics import CompileError
-from p4lite.interpreter.events import ExternCalled
 from p4lite.switch.errors import ControlError, ProgramError
-from p4lite.tools.trace import Recorder
+from p4lite_tools.interpreter.events import ExternCalled
+from p4lite_tools.trace import Recorder
 from support.p4.cases import INPUT, pack, source, unpack
 
 EXTERN = """

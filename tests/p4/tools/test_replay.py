@@ -9,8 +9,8 @@ import pytest
 from p4.v1 import p4runtime_pb2
 
 from p4lite.switch.targetapi.client import TargetClient
-from p4lite.tools.replay import ReplayError, copy_switch, read_snapshot
-from p4lite.tools.trace import Recorder
+from p4lite_tools.replay import ReplayError, copy_switch, read_snapshot
+from p4lite_tools.trace import Recorder
 from support.switch.p4rt import INSERT, MODIFY, Bench, Controller, control_config, ethernet, ipv4
 
 

@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_refused(words: str, said: str, folder: pathlib.P
         ("coverage router.p4 --packets 00 --fail-under nan", "--fail-under: 'nan': give a number from 0 to 100"),
         ("diff router.p4 router.p4 --packets -5", "--packets: '-5': give a whole number from 1 to 1000000000"),
         ("diff router.p4 router.p4 --seed 1.5", "--seed: '1.5': give a whole number from 0 to "),
-        ("stf router.p4 x.stf --priority-queues 0", "--priority-queues: '0': give a whole number from 1 to 256"),
+        ("stf router.p4 x.stf --priority-queues 0", "--priority-queues: '0': give a whole number from 1 to 8"),
     ],
 )
 def test_numbers_out_of_bounds_are_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

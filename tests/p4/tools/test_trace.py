@@ -11,9 +11,9 @@ import pytest
 
 import p4lite
 import p4lite.cli
-from p4lite.interpreter import events as ev
-from p4lite.tools.entries import CaptureError, read_capture
-from p4lite.tools.trace import Lines, Recorder
+from p4lite_tools.entries import CaptureError, read_capture
+from p4lite_tools.interpreter import events as ev
+from p4lite_tools.trace import Lines, Recorder
 from support.p4.tools import FORWARD, ipv4, router, saved
 
 

@@ -27,12 +27,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from p4lite.api.program import CompiledBackend, InterpreterBackend, Program
+from p4lite.api.program import CompiledBackend, Program
 from p4lite.compiler import backend, frontend, p4info
 from p4lite.compiler.check import TypedProgram
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.recursion import deep_recursion
 from p4lite.switch.errors import ControlError, ProgramError
+from p4lite_tools.backend import InterpreterBackend
 from support.p4.ast_switch import AstSwitch
 from support.p4.ast_values import Undefined
 from support.p4.control_plane import Member, read, written

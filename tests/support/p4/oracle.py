@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4lite.interpreter.machine import Interpreter
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.program.load import load_facts
+from p4lite_tools.interpreter.machine import Interpreter
 
 
 def match_value(key: KeyFacts, first: int, second: int) -> MatchValue:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from p4lite.interpreter.machine import Interpreter
-from p4lite.switch.fuzz.frames import FrameMaker
 from p4lite.switch.runtime.loader import LoadedProgram
-from p4lite.switch.runtime.runner import Runner
-from p4lite.tools.diff import fill
+from p4lite_tools.diff import fill
+from p4lite_tools.fuzz.frames import FrameMaker
+from p4lite_tools.interpreter.machine import Interpreter
+from support.switch.runner import Runner
 
 
 def compare(program: LoadedProgram, seed: int, packets: int, *, entries: int = 6) -> tuple[int, int]:

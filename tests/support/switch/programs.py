@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from p4lite.switch.runtime.loader import ProgramInstance, load_program
-from p4lite.switch.runtime.runner import Result, Runner
 from support.switch.bmv2_json import Doc
+from support.switch.runner import Result, Runner
 
 
 @contextmanager

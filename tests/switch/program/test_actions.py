@@ -11,9 +11,9 @@ import pytest
 from p4lite.switch.errors import ProgramError
 from p4lite.switch.runtime.abi import open_program
 from p4lite.switch.runtime.loader import load_program
-from p4lite.switch.runtime.runner import Runner
 from support.switch.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, param, prim, stack
 from support.switch.programs import once, running
+from support.switch.runner import Runner
 
 H = [("a", 8), ("b", 8), ("c", 16)]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from p4lite.switch.runtime.loader import load_program
-from p4lite.switch.runtime.runner import Runner
 from support.switch.bmv2_json import Doc, assign, expr, extract, fld, hdr, num
+from support.switch.runner import Runner
 
 INPUTS = [
     ("a", 8, False),

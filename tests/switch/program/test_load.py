@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from p4lite.switch.errors import BuildError, ProgramError
-from p4lite.switch.fuzz import campaign as fuzz
 from p4lite.switch.native.build import build, cache_dir
 from p4lite.switch.runtime.loader import load_program
-from p4lite.switch.runtime.runner import Runner
+from p4lite_tools.fuzz import campaign as fuzz
 from support.switch.bmv2_json import Doc, assign, expr, extract, fld, hdr, num, param, prim, stack
+from support.switch.runner import Runner
 
 
 def rich_doc() -> Doc:

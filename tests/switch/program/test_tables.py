@@ -22,9 +22,9 @@ from p4lite.switch.errors import (
 )
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.runtime.loader import load_program
-from p4lite.switch.runtime.runner import Runner
 from support.switch.bmv2_json import Doc, assign, extract, fld, param
 from support.switch.programs import running
+from support.switch.runner import Runner
 
 WIDTHS = {"a": 8, "b": 13, "c": 3, "d": 128, "e": 70, "f": 2}
 MISS = 0xFFFF

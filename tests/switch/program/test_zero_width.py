@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from p4lite import compiler
 from p4lite.switch.runtime.loader import load_program
-from p4lite.switch.stf.engine import run_stf
-from p4lite.switch.stf.parse import parse_stf
+from p4lite_tools.stf.engine import run_stf
+from p4lite_tools.stf.parse import parse_stf
 
 PROGRAM = """
 #include <core.p4>

@@ -10,8 +10,9 @@ from p4lite.switch.bmv2.model import FieldRef
 from p4lite.switch.program.entry import Exact, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.facts import KeyFacts
 from p4lite.switch.program.layout import KeyField
-from p4lite.switch.stf.engine import NameProblem, _Run, hex_diff, key_position, match_value, mismatches, resolve
-from p4lite.switch.stf.parse import (
+from p4lite_tools.commands import Commands
+from p4lite_tools.stf.engine import NameProblem, hex_diff, key_position, match_value, mismatches, resolve
+from p4lite_tools.stf.parse import (
     COMMANDS,
     Add,
     CheckCounter,
@@ -188,4 +189,4 @@ def test_a_packet_matches_itself_with_any_wildcards(data: bytes, exact: bool, ch
 
 
 def test_every_command_is_implemented() -> None:
-    assert {name.removeprefix("do_") for name in dir(_Run) if name.startswith("do_")} == COMMANDS
+    assert {name for name in COMMANDS if not hasattr(Commands, f"do_{name}")} == set()

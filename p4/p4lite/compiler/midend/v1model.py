@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
+from p4lite.compiler.architecture import DROP_PORT
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.arguments import bindings, rebind, unsupported
 from p4lite.compiler.midend.blocks import ArchitectureLowering, Blocks
@@ -175,7 +176,6 @@ class FieldLists:
         return self._ids[index]
 
 
-DROP_PORT = 511
 MAX_EXTERN_DATA_BITS = 64
 PARSER_PARAMS = 4
 STANDARD_METADATA = "standard_metadata"

@@ -43,6 +43,7 @@ from p4lite.switch.fabric.values import (
     PortSample,
 )
 from p4lite.switch.native.build import sanitized
+from p4lite.switch.program.facts import DROP_PORT
 
 Clock = Literal["real", "virtual"]
 #: (time_ns, device_id, port, frame): a packet that left through an external port.
@@ -117,7 +118,7 @@ class Fabric:
         *,
         name: str | None = None,
         priority_queues: int = 1,
-        drop_port: int = 511,
+        drop_port: int = DROP_PORT,
         cpu_port: int | None = None,
         loop_limit: int = 64,
     ) -> FabricSwitch:
@@ -297,12 +298,6 @@ class Fabric:
         core.c.pf_port_samples(core.pointer, pointers, len(ports), priority, bits, found)
         octets = ctypes.string_at(found, len(ports) * core.port_sample.size)
         return [PortSample._make(each) for each in core.port_sample.iter_unpack(octets)]
-
-    def inject_many(self, frames: Iterable[tuple[Port, bytes, int]]) -> None:
-        """Inject many (port, frame, at_ns) at once, for each port in order of time."""
-        with self.lock():
-            for port, frame, at_ns in frames:
-                self.inject(port, frame, at_ns)
 
     # -- control plane --------------------------------------------------------------------------------
 

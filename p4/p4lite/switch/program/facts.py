@@ -15,6 +15,9 @@ from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.program.entry import ActionCall, Lpm, MatchValue, Optional, Range, Ternary
 from p4lite.switch.program.layout import KeyField
 
+#: The port to which v1model's programs send what they drop, unless the switch is given another one.
+DROP_PORT = 511
+
 
 @dataclass(frozen=True, slots=True)
 class ParamFacts:

@@ -22,8 +22,9 @@ from p4lite.switch.errors import (
     ResourceExhausted,
 )
 from p4lite.switch.native.description import Description, read_description
+from p4lite.switch.program.checks import Checks
 from p4lite.switch.program.entry import ActionCall
-from p4lite.switch.program.facts import ActionFacts, Facts, TableFacts
+from p4lite.switch.program.facts import DROP_PORT, ActionFacts, Facts
 from p4lite.switch.program.layout import pack_args, unpack_args
 
 _WORDS = POINTER(c_uint64)
@@ -109,7 +110,7 @@ _ERRORS: dict[str, type[ControlError]] = {
 }
 
 
-class Handle:
+class Handle(Checks):
     """One instance; `opened` is what the program was compiled to. A call after `close` raises InvalidArgument."""
 
     def __init__(
@@ -118,7 +119,7 @@ class Handle:
         opened: OpenedProgram,
         *,
         seed: int = 1,
-        drop_port: int = 511,
+        drop_port: int = DROP_PORT,
         lock: int = 0,
         host: int = 0,
     ):
@@ -194,28 +195,13 @@ class Handle:
 
     def _pack(self, actions: dict[str, ActionFacts], call: ActionCall, room: int, where: str) -> tuple[int, Any]:
         """Return (action index, the `room` argument words) of a checked call."""
-        info = actions.get(call.name)
-        if info is None:
-            raise InvalidArgument(f"{where}: no action '{call.name}' here")
-        if len(call.args) != len(info.params):
-            raise InvalidArgument(
-                f"{where}: action '{call.name}' takes {len(info.params)} arguments, not {len(call.args)}"
-            )
-        for value, param in zip(call.args, info.params, strict=True):
-            if not 0 <= value < (1 << param.width):
-                raise OutOfRange(f"{where}: {value} does not fit into the {param.width} bits of '{param.name}'")
+        info = self._check_call(actions, call, where)
         packed = pack_args(info.widths, call.args, room)
         return info.index, c_words(packed)
 
     def _unpack(self, index: int, packed: Sequence[int]) -> ActionCall:
         action = self._by_index[index]
         return ActionCall(action.name, unpack_args(action.widths, packed))
-
-    def _table(self, name: str) -> TableFacts:
-        table = self.program.tables.get(name)
-        if table is None:
-            raise NotFound(f"there is no table '{name}'")
-        return table
 
 
 def check64(where: str, **values: int) -> None:

@@ -106,12 +106,6 @@ class ArrayControl(TableControl):
         array = self._counter(counter, None)
         self._c.p4c_counter_write(self.pointer, array.index, 0, array.size, 0, 0)
 
-    def _with_counters(self, table: str) -> TableFacts:
-        t = self._table(table)
-        if not t.with_counters:
-            raise InvalidArgument(f"table '{table}' has no direct counters")
-        return t
-
     def direct_counter_read(self, table: str, handle: int | None) -> CounterValue:
         """Return the counter of an entry, or of misses (None)."""
         t = self._with_counters(table)
@@ -148,21 +142,19 @@ class ArrayControl(TableControl):
         check_meter(f"meter '{meter}'", config)
         self._set_meter(-1, array.index, index, config)
 
-    def _with_meter(self, table: str, handle: int | None) -> TableFacts:
-        t = self._table(table)
-        if t.direct_meter is None:
-            raise InvalidArgument(f"table '{table}' has no direct meter")
+    def _metered(self, table: str, handle: int | None) -> TableFacts:
+        t = self._with_meter(table)
         if handle is not None:
             self._handle(t, handle)
         return t
 
     def direct_meter_config(self, table: str, handle: int | None) -> MeterConfig | None:
-        t = self._with_meter(table, handle)
+        t = self._metered(table, handle)
         return self._get_meter(t.index, 0, -1 if handle is None else handle)
 
     def direct_meter_set(self, table: str, handle: int | None, config: MeterConfig | None) -> None:
         """Configure the meter of an entry. That of the default entry (None) is stored but, as in BMv2, not run."""
-        t = self._with_meter(table, handle)
+        t = self._metered(table, handle)
         check_meter(f"direct meter of table '{table}'", config)
         self._set_meter(t.index, 0, -1 if handle is None else handle, config)
 
@@ -201,14 +193,6 @@ class ArrayControl(TableControl):
         self._write_register(array, 0, array.size, 0)
 
     # --- parser value sets --------------------------------------------------------------------------------
-    def _value_set(self, name: str, value: int = 0) -> ValueSetFacts:
-        values = self.program.value_sets.get(name)
-        if values is None:
-            raise NotFound(f"there is no value set '{name}'")
-        if not 0 <= value < (1 << values.width):
-            raise OutOfRange(f"value set '{name}': {value} does not fit into {values.width} bits")
-        return values
-
     def _set_values(self, value_set: ValueSetFacts, values: list[int]) -> None:
         data = b"".join(v.to_bytes(value_set.bytes, "big") for v in values)
         self._c.p4c_vset_set(self.pointer, value_set.index, len(values), data)

@@ -12,7 +12,7 @@ from p4lite.switch.bmv2.reader import read_document
 from p4lite.switch.codegen.generate import Code, generate
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native.build import LARGE, PROGRAM_DIR, build
-from p4lite.switch.program.facts import Facts
+from p4lite.switch.program.facts import DROP_PORT, Facts
 from p4lite.switch.program.load import load_facts
 from p4lite.switch.runtime.abi import OpenedProgram, open_program
 from p4lite.switch.runtime.arrays import ArrayControl, CounterValue, MeterConfig
@@ -43,7 +43,7 @@ class LoadedProgram(Facts):
         generated = {"program.c": self.code.text}
         return build(name, sources, generated=generated, sanitize=sanitize, large=self.code.size > LARGE)
 
-    def instance(self, *, seed: int = 1, drop_port: int = 511, lock: int = 0, host: int = 0) -> ProgramInstance:
+    def instance(self, *, seed: int = 1, drop_port: int = DROP_PORT, lock: int = 0, host: int = 0) -> ProgramInstance:
         """Return a fresh switch state with the initial entries of the program. Raises BuildError.
 
         `lock` and `host` are addresses of a `struct p4_lock` and a `struct p4_host` (pipeline.h), 0 for none;

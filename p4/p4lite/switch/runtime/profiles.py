@@ -7,12 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
+from p4lite.switch.errors import InvalidArgument, NotFound
 from p4lite.switch.program.entry import ActionCall
 from p4lite.switch.program.facts import Facts, Profile, TableFacts
 from p4lite.switch.runtime.abi import Handle, OpenedProgram
-
-MAX_GROUP = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +49,6 @@ class _Slots:
         del self.id[slot], self.references[slot]
         self.free.append(slot)
 
-    def unused(self) -> int:
-        id_ = 0
-        while id_ in self.slot:
-            id_ += 1
-        return id_
-
 
 @dataclass
 class _State:
@@ -83,9 +75,7 @@ class ProfileControl(Handle):
         self._generation = int(self._c.p4c_generation(self.pointer))
 
     def _profile(self, name: str) -> tuple[Profile, _State]:
-        profile = self.program.action_profiles.get(name)
-        if profile is None:
-            raise NotFound(f"there is no action profile '{name}'")
+        profile = self._known_profile(name)
         if int(self._c.p4c_generation(self.pointer)) != self._generation:
             self._init_profiles()  # the switch was restarted
         return profile, self._states[name]
@@ -122,13 +112,7 @@ class ProfileControl(Handle):
         """Add a member with the given id, or the lowest free one."""
         with self._mutex:
             p, state = self._profile(profile)
-            id_ = state.members.unused() if member is None else member
-            if not 0 <= id_ < 2**32:
-                raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
-            if id_ in state.members.slot:
-                raise AlreadyExists(f"action profile '{profile}' has a member {id_}")
-            if len(state.members.slot) >= p.max_size > 0:
-                raise ResourceExhausted(f"action profile '{profile}' is full ({p.max_size} members)")
+            id_ = self._new_id(p, "member", member, state.members.slot)
             index, args = self._call(p, action)
             self._c.p4c_member_set(self.pointer, p.index, state.members.take(id_), index, args)
             state.calls[id_] = action
@@ -171,30 +155,14 @@ class ProfileControl(Handle):
         array = (ctypes.c_uint32 * (len(slots) + 1))(*slots)
         self._c.p4c_group_set(self.pointer, p.index, slot, len(slots), array)
 
-    def _group_members(self, p: Profile, members: Iterable[int], max_size: int) -> tuple[int, ...]:
-        if not p.selector:
-            raise InvalidArgument(f"action profile '{p.name}' has no groups")
-        out = tuple(members)
-        for member in out:
-            self._member_slot(p.name, member)
-        if len(out) > (max_size or MAX_GROUP):
-            raise ResourceExhausted(
-                f"action profile '{p.name}': {len(out)} members in a group of {max_size or MAX_GROUP}"
-            )
-        return out
-
     def group_add(
         self, profile: str, members: Iterable[int] = (), group: int | None = None, *, max_size: int = 0
     ) -> int:
         """Add a group with the given id, or the lowest free one; a member listed n times has weight n."""
         with self._mutex:
             p, state = self._profile(profile)
-            id_ = state.groups.unused() if group is None else group
-            if not 0 <= id_ < 2**32:
-                raise OutOfRange(f"action profile '{profile}': {id_} is not a 32-bit id")
-            contents = self._group_members(p, members, max_size)
-            if id_ in state.groups.slot:
-                raise AlreadyExists(f"action profile '{profile}' has a group {id_}")
+            contents = self._group_members(p, members, max_size, state.members.slot)
+            id_ = self._new_id(p, "group", group, state.groups.slot)
             self._set_group(p, state, state.groups.take(id_), contents)
             state.contents[id_] = Group(profile, id_, contents, max_size)
             return id_
@@ -204,7 +172,7 @@ class ProfileControl(Handle):
             p, state = self._profile(profile)
             slot = self._group_slot(profile, group)
             old = state.contents[group]
-            contents = self._group_members(p, members, old.max_size)
+            contents = self._group_members(p, members, old.max_size, state.members.slot)
             self._set_group(p, state, slot, contents)
             state.contents[group] = Group(profile, group, contents, old.max_size)
 

@@ -145,24 +145,15 @@ class TableControl(ProfileControl):
 
     def _reference(self, table: TableFacts, action: EntryAction) -> tuple[int, int, Any]:
         """Return (kind, number, argument words) of what an entry of the table shall do."""
-        where = f"table '{table.name}'"
+        self._check_kind(table, action)
         if isinstance(action, ActionCall):
-            if table.action_profile is not None:
-                raise InvalidArgument(f"{where}: entries name members or groups of '{table.action_profile}'")
-            index, words = self._pack(table.actions, action, table.arg_words, where)
+            index, words = self._pack(table.actions, action, table.arg_words, f"table '{table.name}'")
             return self._action_ref, index, words
-        if table.action_profile is None:
-            raise InvalidArgument(f"{where}: entries name actions, the table has no action profile")
+        assert table.action_profile is not None
         nothing = c_words([0] * table.arg_words)
         if isinstance(action, MemberRef):
             return self._member_ref, self._member_slot(table.action_profile, action.member), nothing
-        if not self.program.action_profiles[table.action_profile].selector:
-            raise InvalidArgument(f"{where}: '{table.action_profile}' has no groups")
         return self._group_ref, self._group_slot(table.action_profile, action.group), nothing
-
-    def _writable(self, table: TableFacts) -> None:
-        if table.const_entries:
-            raise PermissionDenied(f"table '{table.name}': its entries are const")
 
     def table_add(
         self,
@@ -174,8 +165,7 @@ class TableControl(ProfileControl):
         idle_timeout_ns: int = 0,
     ) -> int:
         """Add an entry and return its handle. Keys in the order of the table's key; lower priority wins."""
-        t = self._table(table)
-        self._writable(t)
+        t = self._writable(table)
         if not t.key:
             raise InvalidArgument(f"table '{table}' has no key, so it cannot have entries")
         check_timeout(t, idle_timeout_ns)
@@ -228,8 +218,7 @@ class TableControl(ProfileControl):
 
     def table_modify(self, table: str, handle: int, action: EntryAction) -> None:
         """Give an entry another action, with its counter and idle time kept."""
-        t = self._table(table)
-        self._writable(t)
+        t = self._writable(table)
         with self._mutex:
             old = self._handle(t, handle)
             self._replace(t, handle, old, action)
@@ -242,8 +231,7 @@ class TableControl(ProfileControl):
         self._refer(t, old.kind, old.number, -1)
 
     def table_delete(self, table: str, handle: int) -> None:
-        t = self._table(table)
-        self._writable(t)
+        t = self._writable(table)
         with self._mutex:
             old = self._handle(t, handle)
             self._c.p4c_table_delete(self.pointer, t.index, handle)
@@ -301,8 +289,7 @@ class TableControl(ProfileControl):
 
     def table_clear(self, table: str) -> None:
         """Delete every entry; the default action goes back to the program's."""
-        t = self._table(table)
-        self._writable(t)
+        t = self._writable(table)
         with self._mutex:
             for handle in list(self.table_handles(table)):
                 self.table_delete(table, handle)

@@ -1,0 +1,47 @@
+"""Contributions of packages beside the core to commands and API, found by entry points of distributions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import pathlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+#: How to get the package of the entry points that p4lite itself brings.
+GET_TOOLS = "it is in p4lite_tools: run `make setup` in a checkout, or `pip install --force-reinstall p4lite`"
+
+
+@cache
+def contributions(group: str) -> dict[str, Any]:
+    """Return the objects of an entry point group by name, without those whose package is missing, in order of name."""
+    return {point.name: point.load() for point, _ in _points(group)}
+
+
+def tables(group: str) -> list[Any]:
+    """Return the objects of an entry point group as `contributions`, each of a module that imports little.
+
+    The module is loaded by its file: to import the package around it takes longer than `mrclab --help` may.
+    """
+    found = []
+    for point, folder in _points(group):
+        file = folder / f"{point.module.rpartition('.')[2]}.py"
+        spec = importlib.util.spec_from_file_location(point.module, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found.append(getattr(module, point.attr))
+    return found
+
+
+def _points(group: str) -> Iterator[tuple[importlib.metadata.EntryPoint, pathlib.Path]]:
+    """Yield entry points with the folder of their package, in order of name.
+
+    A folder that holds only compiled files, which an update may leave behind, is a package to Python, without origin.
+    """
+    for point in sorted(importlib.metadata.entry_points(group=group), key=lambda point: point.name):
+        spec = importlib.util.find_spec(point.module.partition(".")[0])
+        if spec is not None and spec.origin is not None:
+            yield point, pathlib.Path(spec.origin).parent

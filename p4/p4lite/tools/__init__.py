@@ -1,1 +1,0 @@
-"""Tools for authors of P4 programs: traces, a debugger, coverage, comparison."""
