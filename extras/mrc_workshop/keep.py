@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mrc_topo.base import look
-from mrc_topo.base.files import WriteError, check_links, write_whole
+from mrc_topo.base.files import WriteError, write_whole
 from mrc_workshop import trace
 from mrc_workshop.exercise import Exercise
 from mrc_workshop.job import Document
 from mrc_workshop.trace import CapturedPacket
+from p4lite.files import check_links
 
 CAPTURE, PAGE, REPORT = "evidence.pcapng", "check.html", "report.html"
 #: The limit of a capture for a first look; the whole capture comes from a run of the lab.

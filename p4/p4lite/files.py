@@ -10,7 +10,9 @@ import pwd
 import secrets
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from p4lite.errors import P4liteError
 
@@ -124,13 +126,14 @@ def check_code_file(path: Path) -> Path:
     return real
 
 
-def check_links(path: Path) -> None:
+def check_links(path: str | os.PathLike[str]) -> None:
     """Check that only our links and root's lead to a path: another user's would choose which of our files we replace.
 
     Raises:
         OSError: one of another user's does.
     """
-    for part in (path, *path.parents):
+    way = Path(os.path.abspath(path))
+    for part in (way, *way.parents):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = part.lstat()
             if stat.S_ISLNK(found.st_mode) and found.st_uid not in {0, os.geteuid(), *_strangers()}:
@@ -195,6 +198,9 @@ UNFINISHED = ".part"
 """How the names of files end that are being written; of a killed process they stay."""
 
 
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Opening a pipe that nothing reads would wait; it fails instead.
+_OLD = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 #: On the way to a folder no link is followed. A folder may be one that we cannot list, which a Mac has no flag for.
 _WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -253,16 +259,48 @@ def open_standard_streams() -> None:
 
 
 def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 0o666) -> None:
-    """Write a file (text as UTF-8) whole or not at all; `mode` is subject to the umask. Raises OSError.
-
-    A device, or a pipe with a reader, is written to directly. The target of a symbolic link is replaced, not the link;
-    a link of another user's is refused.
-    """
+    """Write a file (text as UTF-8) whole or not at all; see `writing_whole`. Raises OSError, which names the file."""
     try:
-        check_links(Path(os.path.abspath(path)))
-        _write(Path(os.path.realpath(path)), data.encode() if isinstance(data, str) else data, mode)
+        with writing_whole(path, mode=mode) as file:
+            file.write(data.encode() if isinstance(data, str) else data)
     except OSError as error:  # it names a file that the caller has not heard of
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+@contextlib.contextmanager
+def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a file that appears under its name, whole, at the end of the context; `mode` is subject to the umask.
+
+    A device, or a pipe with a reader, is written to directly. The target of a symbolic link is replaced, not the link.
+
+    Raises:
+        OSError: the file cannot be made or completed, or another user's link leads to it; nothing is left of the
+            attempt.
+    """
+    temporary = f".{secrets.token_hex(8)}{UNFINISHED}"
+    check_links(path)
+    target = Path(os.path.realpath(path))
+    plain = not target.exists() or target.is_file()
+    folder = _open_folder(target.parent)
+    try:
+        handle = os.open(temporary if plain else target.name, _NEW if plain else _OLD, mode, dir_fd=folder)
+        os.set_blocking(handle, True)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                if plain:
+                    # Some file systems report only now that they are full, and a crash must not leave an empty file.
+                    os.fsync(file.fileno())
+            if plain:
+                os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            if plain:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
 
 
 def discard_output() -> None:
@@ -271,38 +309,6 @@ def discard_output() -> None:
     Its reader, such as `head`, has all that it wants; without this the interpreter's end would fail on the rest.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _write(target: Path, content: bytes, mode: int) -> None:
-    folder = _open_folder(target.parent)
-    try:
-        if target.exists() and not target.is_file():
-            # Opening a pipe that nothing reads would wait; it fails instead.
-            flags = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-            handle = os.open(target.name, flags, dir_fd=folder)
-            os.set_blocking(handle, True)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-        else:
-            _write_plain(target.name, content, mode, folder)
-    finally:
-        os.close(folder)
-
-
-def _write_plain(name: str, content: bytes, mode: int, folder: int) -> None:
-    temporary = f".{secrets.token_hex(8)}{UNFINISHED}"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            # Some file systems report only now that they are full, and a crash must not leave an empty file.
-            os.fsync(file.fileno())
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
 
 
 def _open_folder(folder: Path) -> int:

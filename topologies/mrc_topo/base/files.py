@@ -11,25 +11,17 @@ import contextlib
 import errno
 import io
 import os
-import pathlib
-import secrets
 import stat
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, Final, Protocol
 
 from mrc_topo.base.errors import MrclabError
+from p4lite import files
 
-UNFINISHED = ".part"
-"""How the names of files end that are being written; of a killed process they stay."""
-
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# Opening a pipe that nothing reads would wait; it fails instead.
-_OLD: Final = os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-#: On the way to a folder no link is followed. A folder may be one that we cannot list, which a Mac has no flag for.
-_WAY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: The most that one reading of a `Bounded` file takes into memory.
 PIECE: Final = 1 << 20
 _KINDS: Final = {
@@ -152,8 +144,8 @@ def write_whole(path: str | os.PathLike[str], data: str | bytes, *, mode: int = 
     Raises:
         WriteError: the file could not be written; nothing is left of the attempt.
     """
-    with writing_whole(path, mode=mode) as file, _named(path):
-        file.write(data.encode() if isinstance(data, str) else data)
+    with _named(path):
+        files.write_whole(path, data, mode=mode)
 
 
 @contextlib.contextmanager
@@ -163,81 +155,19 @@ def writing_whole(path: str | os.PathLike[str], *, mode: int = 0o666) -> Iterato
     A device, or a pipe with a reader, is written to directly. The target of a symbolic link is replaced, not the link.
 
     Raises:
-        WriteError: the file cannot be made or completed, or another user's link leads to it; nothing is left of the
-            attempt.
+        WriteError: as `p4lite.files.writing_whole` raises OSError.
     """
-    temporary = f".{secrets.token_hex(8)}{UNFINISHED}"
-    with contextlib.ExitStack() as stack:
-        with _named(path):
-            check_links(path)
-            target = pathlib.Path(os.path.realpath(path))
-            plain = not target.exists() or target.is_file()
-            folder = _open_folder(target.parent)
-            stack.callback(os.close, folder)
-            handle = os.open(temporary if plain else target.name, _NEW if plain else _OLD, mode, dir_fd=folder)
-            os.set_blocking(handle, True)
-            file = os.fdopen(handle, "wb")
-        try:
-            try:
-                yield file
-                with _named(path):
-                    file.flush()
-                    if plain:
-                        # Some file systems report only now that they are full, and a crash leaves no empty file.
-                        os.fsync(file.fileno())
-            finally:
-                with _named(path):  # what was not written yet may not fit
-                    file.close()
-            if plain:
-                with _named(path):
-                    os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            if plain:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
-            raise
-
-
-def _open_folder(folder: pathlib.Path) -> int:
-    """Return a handle of a folder without links in its path, for `dir_fd`.
-
-    Another user who owns a folder above it could put a link in its place after `check_links`; what is written by the
-    handle stays in the folder that was opened.
-
-    Raises:
-        OSError: it cannot be opened, or a link is in its path.
-    """
-    handle = os.open("/", _WAY)
-    for part in folder.parts[1:]:
-        try:
-            following = os.open(part, _WAY, dir_fd=handle)
-        finally:
-            os.close(handle)
-        handle = following
-    return handle
-
-
-def check_links(path: str | os.PathLike[str]) -> None:
-    """Check that only our links and root's lead to a path: another user's would choose which of our files we replace.
-
-    Raises:
-        OSError: one of another user's does.
-    """
-    way = pathlib.Path(os.path.abspath(path))
-    for part in (way, *way.parents):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found = part.lstat()
-            if stat.S_ISLNK(found.st_mode) and found.st_uid not in _trusted():
-                raise OSError(errno.EPERM, f"{part} is a link of user {found.st_uid}'s; name a place without it")
-
-
-def _trusted() -> set[int]:
-    """Return the user IDs of root and us; in a user namespace, also the one that stands for all outside of it."""
-    users = {0, os.geteuid()}
-    with contextlib.suppress(OSError, ValueError):
-        if pathlib.Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ["0", "0", "4294967295"]:
-            users.add(int(pathlib.Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii")))
-    return users
+    whole = files.writing_whole(path, mode=mode)
+    with _named(path):
+        file = whole.__enter__()
+    try:
+        yield file
+    except BaseException:
+        with _named(path):  # what was not written yet may not fit
+            whole.__exit__(*sys.exc_info())
+        raise
+    with _named(path):
+        whole.__exit__(None, None, None)
 
 
 @contextlib.contextmanager

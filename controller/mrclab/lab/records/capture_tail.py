@@ -10,10 +10,10 @@ import stat
 from types import TracebackType
 
 from mrc_topo.base.document import printable
-from mrc_topo.base.files import check_links
 from mrc_topo.topology import Host, Topology
 from mrclab.lab.records.record import LabFolder
 from mrclab.lab.records.rundir import RunError
+from p4lite.files import check_links
 
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 CHUNK_BYTES = 1 << 20
