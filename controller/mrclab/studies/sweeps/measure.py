@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
 import json
@@ -14,7 +13,6 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
@@ -22,7 +20,6 @@ from mrc_host.answers import JobProgress, Times
 from mrc_host.policy import PolicyError
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
-from mrclab.lab.requested import LimitError
 from mrclab.results import performance, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
@@ -30,26 +27,11 @@ from mrclab.results.recording import Recording
 from mrclab.runs import compare, execute, sessions
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
+from mrclab.studies.engine import Answer, RunStatus, ending
 from p4lite.scratch import scratch
-from p4lite.switch.errors import BuildError
 
 Scalar = float | int | str | bool | None
 Row = Mapping[str, Scalar]
-
-
-class RunStatus(StrEnum):
-    """How a run ended.
-
-    `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
-    `DIED`: each worker died that took it, or the machine lacked something. `STRANGER`: of a worker with other sources
-    or files than the command's, of which no result may count.
-    """
-
-    GOOD = "good"
-    FAILED = "failed"
-    ERROR = "error"
-    DIED = "died"
-    STRANGER = "stranger"
 
 
 @dataclass(frozen=True)
@@ -69,21 +51,13 @@ class RunTask:
 
 
 @dataclass(frozen=True)
-class RunAnswer:
-    """What a run left. `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and
-    `condition` of a comparison; `seconds`: how long it took; `log`: what was printed, and the traceback of an error,
-    which is kept in a file of its own."""
+class RunAnswer(Answer):
+    """What a run left. `rows`: numbers by column, with `variant` and `condition` of a comparison; `seconds`: how long
+    it took; `log`: what was printed, and the traceback of an error, which is kept in a file of its own."""
 
-    status: RunStatus
-    failure: str
     rows: list[Row]
     seconds: float
     log: str | None = field(default=None, metadata=OMIT_NONE)
-
-    @property
-    def good(self) -> bool:
-        """Return whether it is as it should be."""
-        return self.status is RunStatus.GOOD
 
     def same(self, other: RunAnswer) -> bool:
         """Return whether another time left the same."""
@@ -173,25 +147,14 @@ def perform(task: RunTask) -> RunAnswer:
         # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
         # the run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
-            status = RunStatus.DIED if _of_the_machine(error) else RunStatus.ERROR
-            failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+            status, failure = ending(error)
             traceback.print_exc(file=said)
     return RunAnswer(status, failure, rows, time.monotonic() - begin, said.getvalue())
 
 
-#: Of the system's errors, those of a machine that lacks something, which it may have next time.
-_SCARCE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _of_the_machine(error: BaseException | None) -> bool:
-    """Return whether an error, or one that it came of, is of the machine and not of the run."""
-    while error is not None:
-        if isinstance(error, (MemoryError, BuildError, LimitError)):
-            return True
-        if isinstance(error, OSError) and error.errno in _SCARCE:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def died(failure: str) -> RunAnswer:
+    """Return the answer of a run that ended each worker that took it; `failure`: what Dask says of that."""
+    return RunAnswer(RunStatus.DIED, "each worker died that took it", [], 0.0, failure)
 
 
 def run_in_worker(task: object) -> object:

@@ -15,8 +15,9 @@ from markupsafe import Markup
 from mrc_topo.base.files import write_whole
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.pages import csv_of, interval
+from mrclab.studies.engine import RunStatus
 from mrclab.studies.sweeps import measure, spec, work
-from mrclab.studies.sweeps.measure import Row, RunStatus, Scalar
+from mrclab.studies.sweeps.measure import Row, Scalar
 from mrclab.studies.sweeps.plan import SweepPlan
 from mrclab.studies.sweeps.spec import PlotSpec, nearest, quantity
 
