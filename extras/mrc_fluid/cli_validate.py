@@ -172,7 +172,7 @@ def _causes(plan: Plan, output: pathlib.Path, jobs: int, *, as_json: bool) -> No
     """Run the controlled runs, write their table, and exit with 1 if a difference is not as expected."""
     with interruptible(), resultdir.prepared(output, 0.0), study_progress() as show:
         made, problems = controls.run(controls.controls(), plan.seeds, plan.htsim, output, jobs, _kernels(), show)
-        pages.write(output, "controls", controls.ControlRow, controls.rows(made), report.NUMBER_BOUND)
+        pages.write(output, "controls", controls.ControlRow, controls.rows(made))
     if as_json:
         rows = [each._asdict() for each in controls.rows(made)]
         typer.echo(json.dumps({"controls": rows, "problems": problems}, indent=1))

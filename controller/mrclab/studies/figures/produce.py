@@ -228,8 +228,8 @@ def _write(folder: pathlib.Path, made: JudgedFigure) -> list[str]:
     """Write the tables and plots of a figure; return the files' names."""
     name = made.figure.name
     rows = tables.points(made)
-    files = write(folder, name, tables.PointRow, rows, tables.NUMBERS)
-    files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS)
+    files = write(folder, name, tables.PointRow, rows)
+    files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made))
     if rows and _can_draw():
         files += draw.write(folder, made, rows)
     if made.measures and _can_draw():
