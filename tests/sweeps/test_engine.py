@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from functools import partial
 
 import pytest
 
@@ -59,7 +58,7 @@ def test_tasks_of_one_digest_are_one_run(tmp_path: pathlib.Path) -> None:
 
 def test_a_run_that_ends_its_process_died_and_the_others_are_done(tmp_path: pathlib.Path) -> None:
     made = study(tmp_path, ["good", "failed", "exits"])
-    bad = made.carry_out(engine.processes(answer_of, partial(Answer, RunStatus.DIED), 1))
+    bad = made.carry_out(engine.processes(answer_of, Answer, 1))
     assert {digest: (each.status, each.failure) for digest, each in bad.items()} == {
         "failed": (RunStatus.FAILED, "failed"),
         "exits": (RunStatus.DIED, "its process died"),

@@ -22,6 +22,7 @@ from enum import StrEnum
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
+from mrc_host.policy import PolicyError
 from mrc_topo.base import interruption
 from mrc_topo.base.errors import MrclabError, end_with_parent
 from mrc_topo.base.files import write_whole
@@ -208,6 +209,18 @@ class Study(Generic[W, A]):
         return self.bad
 
 
+def carry_out(tasks: Iterable[Task[W]], executor: Executor[W, A], show: Show) -> list[A]:
+    """Do tasks whose answers are not kept in files; return these in the order of the tasks."""
+    every = list(tasks)
+    found: dict[str, A] = {}
+
+    def keep(task: Task[W], answer: A) -> A:
+        return found.setdefault(task.digest, answer)
+
+    Study(every, found.get, keep).carry_out(executor, show)
+    return [found[task.digest] for task in every]
+
+
 #: Of the system's errors, those of a machine that lacks something, which it may have next time.
 _SCARCE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
@@ -279,12 +292,21 @@ class _Worker(Generic[W]):
         self.process.join()
 
 
-def processes(perform: Callable[[W], A], died: Callable[[str], A], jobs: int) -> Executor[W, A]:
+def attempt(perform: Callable[[], A], kind: Callable[[RunStatus, str], A]) -> A:
+    """Return the answer of a run, or one of this kind that says why there is none. A policy's mistake is no
+    `Exception`, so that it ends the run in which it is made; other runs may have other policies."""
+    try:
+        return perform()
+    except (Exception, PolicyError) as error:  # noqa: BLE001
+        return kind(*ending(error))
+
+
+def processes(perform: Callable[[W], A], kind: Callable[[RunStatus, str], A], jobs: int) -> Executor[W, A]:
     """Return an executor that gives tasks to worker processes on this machine.
 
     Args:
         perform: a function of a module, which the processes import.
-        died: the answer of a run whose process died, from the reason.
+        kind: the class of answers, for a run whose process died.
         jobs: how many processes, at most.
     """
 
@@ -303,7 +325,7 @@ def processes(perform: Callable[[W], A], died: Callable[[str], A], jobs: int) ->
                     try:
                         answer: A = worker.line.recv()
                     except EOFError:
-                        answer = died("its process died")
+                        answer = kind(RunStatus.DIED, "its process died")
                         worker.end()
                         workers[workers.index(worker)] = worker = _Worker(perform)
                     if (following := next(waiting, None)) is not None:

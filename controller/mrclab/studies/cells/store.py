@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mrc_host.policy import PolicyError
 from mrc_topo.base.files import write_whole
 from mrclab.studies import engine
 from mrclab.studies.cells import measure
@@ -71,10 +69,11 @@ class CellStore:
 def perform(cell: Cell) -> CellAnswer:
     """Do a cell. Raises nothing except for a signal."""
     begin = time.process_time()
-    try:
+
+    def measured() -> CellAnswer:
         return CellAnswer(RunStatus.GOOD, "", measure.measure(cell), time.process_time() - begin)
-    except (Exception, PolicyError) as error:  # noqa: BLE001 - one run that fails is one figure's; it tells why
-        return CellAnswer(*engine.ending(error))
+
+    return engine.attempt(measured, CellAnswer)
 
 
 def run(
@@ -85,5 +84,4 @@ def run(
     Raises:
         WriteError: a result could not be kept; those before it were.
     """
-    died = functools.partial(CellAnswer, RunStatus.DIED)
-    return Study(tasks, store.get, store.keep).carry_out(engine.processes(perform, died, jobs), show)
+    return Study(tasks, store.get, store.keep).carry_out(engine.processes(perform, CellAnswer, jobs), show)
