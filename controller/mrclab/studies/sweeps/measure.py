@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import math
 import pathlib
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +27,6 @@ from mrclab.runs import compare, execute, sessions
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
 from mrclab.studies.engine import Answer, RunStatus, ending
-from p4lite.scratch import scratch
 
 Scalar = float | int | str | bool | None
 Row = Mapping[str, Scalar]
@@ -122,15 +120,6 @@ def digest_of(path: str) -> str:
         return ""
 
 
-@contextlib.contextmanager
-def lab_file(document: Tree) -> Iterator[str]:
-    """Yield the path of a file with a lab's document, as long as the context lasts."""
-    with scratch("sweep") as folder:
-        path = pathlib.Path(folder, "lab.yaml")
-        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
-        yield str(path)
-
-
 def perform(task: RunTask) -> RunAnswer:
     """Do a run. Raises nothing except for a signal."""
     begin = time.monotonic()
@@ -180,7 +169,7 @@ def _lab(task: RunTask, clock: str) -> Tree:
 def _experiment(task: RunTask) -> tuple[list[Row], str]:
     experiment = Experiment.model_validate(task.content)
     with (
-        lab_file(_lab(task, experiment.clock)) as path,
+        sessions.lab_file(_lab(task, experiment.clock)) as path,
         sessions.session_for(
             path,
             experiment.clock,
@@ -278,7 +267,7 @@ def _finite(value: float | None) -> float | None:
 
 def _comparison(task: RunTask) -> tuple[list[Row], str]:
     comparison = Comparison.model_validate(task.content)
-    with lab_file(_lab(task, comparison.clock)) as path:
+    with sessions.lab_file(_lab(task, comparison.clock)) as path:
         comparison = comparison.model_copy(update={"lab": path})
         cells, ideals = compare.compare(comparison), compare.ideals(comparison)
     first = comparison.conditions[0].name
