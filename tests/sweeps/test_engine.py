@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -64,6 +66,27 @@ def test_a_run_that_ends_its_process_died_and_the_others_are_done(tmp_path: path
         "exits": (RunStatus.DIED, "its process died"),
     }
     assert study(tmp_path, ["good", "failed", "exits"]).waiting == made.waiting[:1]
+
+
+def test_what_is_under_way_counts_as_half_done_in_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def two_at_once(tasks: Sequence[Task[str]]) -> engine.Answers[str, Answer]:
+        for number, task in enumerate(tasks):
+            clock[0] = 10.0 * (number // 2 + 1)
+            yield task, answer_of("good")
+
+    seen: list[Progress] = []
+    tasks = [Task(str(number), "", "good", 10.0) for number in range(4)]
+    engine.carry_out(tasks, two_at_once, seen.append, 2)
+    assert [each.left_s for each in seen] == [
+        None,
+        pytest.approx(10 * 25 / 15),
+        pytest.approx(6),
+        pytest.approx(20 * 5 / 35),
+        0,
+    ]
 
 
 def test_a_policys_mistake_is_the_answer_of_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:

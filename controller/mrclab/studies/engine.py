@@ -182,8 +182,11 @@ class Study(Generic[W, A]):
         # The longest first, or one that is left to the end keeps the other cores waiting.
         self.waiting.sort(key=lambda task: -task.cost)
 
-    def carry_out(self, executor: Executor[W, A], show: Show = lambda progress: None) -> dict[str, A]:
+    def carry_out(self, executor: Executor[W, A], show: Show = lambda progress: None, at_once: int = 1) -> dict[str, A]:
         """Do what is to be done; return by digest all answers that are not good.
+
+        Args:
+            at_once: how many tasks are under way at a time, as far as that is known; they count as half done.
 
         Raises:
             WriteError: an answer could not be kept; those before it were.
@@ -196,7 +199,7 @@ class Study(Generic[W, A]):
         if not self.waiting:
             return self.bad
         with contextlib.closing(executor(self.waiting)) as answers:
-            for task, answer in answers:
+            for number, (task, answer) in enumerate(answers, 1):
                 if answer.status is RunStatus.STRANGER:
                     kept = f"{done} of {self.total} runs are kept, the same command goes on"
                     raise StudyCut(f"a worker cannot take part: {answer.failure}; {kept}")
@@ -204,20 +207,21 @@ class Study(Generic[W, A]):
                 if not answer.good:
                     self.bad[task.digest] = answer
                 done, worth, left = done + 1, worth + task.cost, left - task.cost
-                left_s = max(left, 0.0) * (time.monotonic() - begin) / worth
+                half = sum(each.cost for each in self.waiting[number : number + at_once - 1]) / 2
+                left_s = max(left - half, 0.0) * (time.monotonic() - begin) / (worth + half)
                 show(Progress(done, self.total, len(self.bad), left_s, task.name))
         return self.bad
 
 
-def carry_out(tasks: Iterable[Task[W]], executor: Executor[W, A], show: Show) -> list[A]:
-    """Do tasks whose answers are not kept in files; return these in the order of the tasks."""
+def carry_out(tasks: Iterable[Task[W]], executor: Executor[W, A], show: Show, at_once: int = 1) -> list[A]:
+    """Do tasks whose answers are not kept in files; return these in the order of the tasks; see `Study.carry_out`."""
     every = list(tasks)
     found: dict[str, A] = {}
 
     def keep(task: Task[W], answer: A) -> A:
         return found.setdefault(task.digest, answer)
 
-    Study(every, found.get, keep).carry_out(executor, show)
+    Study(every, found.get, keep).carry_out(executor, show, at_once)
     return [found[task.digest] for task in every]
 
 

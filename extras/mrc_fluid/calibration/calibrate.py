@@ -181,7 +181,8 @@ def calibrate(
     """
     every = [(each, seed) for each in (learned, *scenarios) for seed in each.seeds]
     tasks = [Task(f"{each.name}, seed {seed}", f"{each.name}, seed {seed}", (each, seed)) for each, seed in every]
-    answers = dict(zip(every, carry_out(tasks, processes(perform, PacketsAnswer, workers()), show), strict=True))
+    done = carry_out(tasks, processes(perform, PacketsAnswer, workers()), show, workers())
+    answers = dict(zip(every, done, strict=True))
     for (scenario, seed), answer in answers.items():
         if not answer.good:
             raise CalibrationError(f"{scenario.name}, seed {seed}: {answer.failure}")

@@ -84,4 +84,4 @@ def run(
     Raises:
         WriteError: a result could not be kept; those before it were.
     """
-    return Study(tasks, store.get, store.keep).carry_out(engine.processes(perform, CellAnswer, jobs), show)
+    return Study(tasks, store.get, store.keep).carry_out(engine.processes(perform, CellAnswer, jobs), show, jobs)
