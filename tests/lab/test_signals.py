@@ -70,6 +70,25 @@ def test_a_worker_ends_with_a_command_that_is_killed(tmp_path: pathlib.Path) -> 
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
 
 
+STARTING = """
+import os, signal
+from mrclab.studies.engine import _Worker
+if __name__ == "__main__":
+    worker = _Worker(len)
+    os.kill(worker.process.pid, signal.SIGINT)
+    worker.line.send("four")
+    print(worker.line.recv())
+    worker.end()
+"""
+
+
+def test_a_worker_that_starts_leaves_ctrl_c_to_the_command(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "starting.py").write_text(STARTING)
+    command = [sys.executable, str(tmp_path / "starting.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep", "conform"])
 def test_signals_at_random_moments(verb: str) -> None:

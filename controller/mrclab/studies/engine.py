@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
@@ -260,9 +261,25 @@ def here(perform: Callable[[W], A]) -> Executor[W, A]:
     return execute
 
 
+@contextlib.contextmanager
+def without_interrupt() -> Iterator[None]:
+    """Block Ctrl-C in this thread and in what it starts.
+
+    The terminal sends the signal to all processes, but it is meant for the command, which then ends the others.
+    """
+    # The start of Python's tracker of shared memory unblocks Ctrl-C, so it comes first.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(line: Connection, parent: int, perform: Callable[[Any], Any]) -> None:
     """Run as a worker: do what comes until the connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the command, which then ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()  # it would finish its run first, which takes minutes
     if os.getppid() != parent:
@@ -282,7 +299,8 @@ class _Worker(Generic[W]):
         context = multiprocessing.get_context("spawn")
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, os.getpid(), perform), daemon=True)
-        self.process.start()
+        with without_interrupt():
+            self.process.start()
         theirs.close()
         self.at: Task[W] | None = None
 
