@@ -26,7 +26,7 @@ from mrc_fluid.schema import MAX_DAYS, YearSpec
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import interruptible
 from mrc_topo.units import format_rate, format_time
-from mrclab.cli.progress import steps
+from mrclab.cli.progress import steps, study_progress
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 
@@ -198,8 +198,8 @@ def _compare(nics: int, output: pathlib.Path | None, as_json: bool) -> None:
     """Hold the model against packets on a fabric of this many NICs; with a folder, also write the file that runs quote
     (`mrc_fluid.cases`)."""
     compiled = produce.load_kernels()
-    with steps() as tell:
-        rows = list(large.compare(compiled, nics, show=lambda share, text: tell(f"{share:.0%} {text}")))
+    with study_progress() as show:
+        rows = large.compare(compiled, nics, show=show)
     if output is not None:
         with resultdir.prepared(output, 0.0):
             write_whole(output / cases.file_of(nics), large.document(nics, rows))
@@ -225,11 +225,7 @@ def _compared(rows: Sequence[ComparedValue], title: str) -> Table:
 def _calibrate(output: pathlib.Path | None, as_json: bool) -> None:
     """Make all comparisons; with a folder, also write the file that runs quote (`mrc_fluid.caveat`)."""
     compiled = produce.load_kernels()
-    with steps(lines=True) as tell:
-
-        def show(share: float, text: str) -> None:
-            tell(f"{share:.0%} {text}")
-
+    with study_progress() as show:
         made = calibrate.calibrate(compiled, show)
     if output is not None:
         with resultdir.prepared(output, 0.0):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import json
 import os
 import pathlib
 import shlex
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Annotated
 
@@ -30,11 +28,10 @@ from mrc_topo.base.document import printable
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.interruption import interruptible
 from mrc_topo.schema import PoliciesSpec
-from mrclab.cli.progress import steps
+from mrclab.cli.progress import study_progress
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.studies.cells import pages
-from mrclab.studies.cells.workers import CellProgress
 from p4lite.scratch import scratch
 
 #: More seeds than this are a mistake.
@@ -115,7 +112,7 @@ def verb(
     options += ["--algorithms"] if algorithms else []
     options += [part for given in policy or [] for part in ("--policy", given)]
     command = shlex.join(["mrclab", "validate", *(names or []), *options, "-o", "FOLDER"])
-    with interruptible(), resultdir.prepared(output, 0.0), _progress() as show:
+    with interruptible(), resultdir.prepared(output, 0.0), study_progress() as show:
         made = suite.run(plan, output, count, _kernels(), show)
         page = report.write_folder(made, output, command)
     if as_json:
@@ -125,13 +122,6 @@ def verb(
         typer.echo(f"report: {page}")
     if not made.passed:
         raise SystemExit(1)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[CellProgress], None]]:
-    """Yield what shows the progress of runs: a line on a terminal, and elsewhere one per run."""
-    with steps(lines=True) as tell:
-        yield lambda progress: tell(f"{progress.done} of {progress.total} runs; {progress.text}")
 
 
 def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_json: bool) -> None:
@@ -152,7 +142,7 @@ def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_
         plan, scenarios=[known[name] for name in dict.fromkeys(chosen)], seeds=seeds,
         algorithm=Algorithm(policies=theirs.policies), variants=(),
     )  # fmt: skip
-    with interruptible(), scratch("check") as folder_of_rerun, _progress() as show:
+    with interruptible(), scratch("check") as folder_of_rerun, study_progress() as show:
         made = suite.run(again, folder_of_rerun, jobs, _kernels(), show)
     how = check.basis(theirs, summary.current().sources)
     compared = check.compare(theirs, made.outcomes, how)
@@ -180,9 +170,9 @@ def _check(folder: pathlib.Path, plan: Plan, names: list[str], jobs: int, *, as_
 
 def _causes(plan: Plan, output: pathlib.Path, jobs: int, *, as_json: bool) -> None:
     """Run the controlled runs, write their table, and exit with 1 if a difference is not as expected."""
-    with interruptible(), resultdir.prepared(output, 0.0), _progress() as show:
+    with interruptible(), resultdir.prepared(output, 0.0), study_progress() as show:
         made, problems = controls.run(controls.controls(), plan.seeds, plan.htsim, output, jobs, _kernels(), show)
-        pages.write(output, "controls", controls.ControlRow, controls.rows(made), report.NUMBER_BOUND)
+        pages.write(output, "controls", controls.ControlRow, controls.rows(made))
     if as_json:
         rows = [each._asdict() for each in controls.rows(made)]
         typer.echo(json.dumps({"controls": rows, "problems": problems}, indent=1))

@@ -97,11 +97,12 @@ def test_a_disk_that_fills_up_during_a_run(leave: int, tmp_path: pathlib.Path) -
 FIGURES = """
     import sys
     from mrclab.cli import app as cli
-    from mrclab.studies.cells.workers import CellStore
+    from mrclab.studies.cells.store import CellStore
     folder, keep = sys.argv[1], CellStore.keep
     def then_full(*arguments):
-        keep(*arguments)
+        answer = keep(*arguments)
         fill(folder, 0)
+        return answer
     CellStore.keep = then_full
     sys.argv = ["mrclab", "figures", "table", "--jobs", "1", "-o", folder + "/figures"]
     if __name__ == "__main__":  # the workers import this, too

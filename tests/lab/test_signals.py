@@ -18,7 +18,7 @@ from mrclab.runs import artifact
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import Experiment
 from mrclab.runs.runner import WorkloadRun
-from mrclab.studies.cells.workers import RUNS
+from mrclab.studies.engine import RUNS
 from mrclab.studies.sweeps import plan, work
 from mrclab.studies.sweeps.spec import load_sweep
 from mrclab.studies.sweeps.work import SweepStore
@@ -50,12 +50,12 @@ def test_an_interrupted_repetition_of_an_artifact_is_no_failure_of_it(
 
 ORPHAN = """
 import os, signal, sys
-from mrclab.studies.cells.workers import _Worker
+from mrclab.studies.engine import _Worker
 class Long:
     def __reduce__(self):
         return exec, (f"import time; open({sys.argv[1]!r}, 'w').close(); time.sleep(600)",)
 if __name__ == "__main__":
-    _Worker().line.send(Long())
+    _Worker(len).line.send(Long())
     open(sys.argv[1]).close()
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -68,6 +68,25 @@ def test_a_worker_ends_with_a_command_that_is_killed(tmp_path: pathlib.Path) -> 
     command = [sys.executable, str(tmp_path / "orphan.py"), str(tmp_path / "begun")]
     done = subprocess.run(command, capture_output=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
+
+
+STARTING = """
+import os, signal
+from mrclab.studies.engine import _Worker
+if __name__ == "__main__":
+    worker = _Worker(len)
+    os.kill(worker.process.pid, signal.SIGINT)
+    worker.line.send("four")
+    print(worker.line.recv())
+    worker.end()
+"""
+
+
+def test_a_worker_that_starts_leaves_ctrl_c_to_the_command(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "starting.py").write_text(STARTING)
+    command = [sys.executable, str(tmp_path / "starting.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
 
 
 @pytest.mark.slow
@@ -93,10 +112,10 @@ def test_an_interrupted_run_of_a_sweep_is_not_kept_and_done_again(
 
     def command() -> None:
         with interruptible():
-            work.carry_out(store, work.here)
+            work.carry_out(store, store.study(), work.here(made))
 
     with pytest.raises(Interrupted):
         command()
     assert [json.loads(each.read_text()) for each in (tmp_path / RUNS).iterdir()] == []
-    assert len(work.missing(store)[0]) == len(made.runs)
+    assert len(store.study().waiting) == len(made.runs)
     store.close()

@@ -22,7 +22,7 @@ import pytest
 from mrc_topo.shipped import install
 from mrclab.cli.app import main
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells import workers as keeping
+from mrclab.studies import engine
 from mrclab.studies.cells.pages import has_parquet
 from mrclab.studies.sweeps import cluster, measure, page, plan, work
 from mrclab.studies.sweeps.spec import load_sweep
@@ -82,7 +82,7 @@ def going(*arguments: object, cwd: pathlib.Path) -> Iterator[subprocess.Popen[st
 def wait_for(number: int, folder: pathlib.Path, process: subprocess.Popen[str]) -> None:
     """Until so many runs are kept."""
     until = time.monotonic() + PATIENCE
-    while len(list((folder / keeping.RUNS).glob("*.json"))) < number:
+    while len(list((folder / engine.RUNS).glob("*.json"))) < number:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -105,7 +105,7 @@ def used(process: psutil.Process) -> float:
 
 def kept(folder: pathlib.Path) -> dict[str, int]:
     """When each run was kept."""
-    return {path.name: path.stat().st_mtime_ns for path in (folder / keeping.RUNS).glob("*.json")}
+    return {path.name: path.stat().st_mtime_ns for path in (folder / engine.RUNS).glob("*.json")}
 
 
 @needs_dask
@@ -239,7 +239,7 @@ def test_the_pinned_sweep_is_the_same_with_two_workers(tmp_path: pathlib.Path) -
     made = plan.make(load_sweep("pinned"))
     (tmp_path / "one").mkdir()
     alone = work.SweepStore(tmp_path / "one", made)
-    work.carry_out(alone, work.here)
+    work.carry_out(alone, alone.study(), work.here(made))
     page.write(tmp_path / "one", made, list(work.rows(made, alone.answers())))
     alone.close()
     assert results(tmp_path / "two") == results(tmp_path / "one")
@@ -312,11 +312,11 @@ def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
     made = plan.SweepPlan(made.source, made.base, made.keys, made.runs[:1], made.software)
     kept_in = work.SweepStore(tmp_path, made)
     with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
-        patch.setattr(measure, "perform_elsewhere", kill_me)
-        ((run, answer),) = work.carry_out(kept_in, work.on_dask(client))
-    assert (answer.status, answer.failure) == (measure.RunStatus.DIED, "each worker died that took it")
+        patch.setattr(measure, "run_in_worker", kill_me)
+        ((run, answer),) = work.carry_out(kept_in, kept_in.study(), work.on_dask(client, made))
+    assert (answer.status, answer.failure) == (engine.RunStatus.DIED, "each worker died that took it")
     assert "KilledWorker" in (tmp_path / work.LOGS / f"{run.digest}.log").read_text() or answer
-    assert work.carry_out(kept_in, work.here) == []
+    assert work.carry_out(kept_in, kept_in.study(), work.here(made)) == []
     kept_in.close()
 
 

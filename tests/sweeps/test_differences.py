@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrclab.cli import sweep as command
+from mrclab.studies.engine import RunStatus
 from mrclab.studies.sweeps import page, plan, work
-from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus
+from mrclab.studies.sweeps.measure import Row, RunAnswer
 from mrclab.studies.sweeps.page import FILE, PairedDifference, differences
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
 from mrclab.studies.sweeps.spec import parse_sweep

@@ -8,7 +8,7 @@ import json
 import pathlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,10 +18,12 @@ from mrc_topo.base.plain import decode, encode
 from mrclab.cli.app import main
 from mrclab.lab.requested import LimitError
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells import workers as keeping
+from mrclab.studies import engine
 from mrclab.studies.cells.pages import has_parquet
+from mrclab.studies.engine import RUNS, Answers, RunStatus, StudyCut, Task
 from mrclab.studies.sweeps import measure, page, plan, work
-from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus, RunTask
+from mrclab.studies.sweeps.measure import Row, RunAnswer, RunTask
+from mrclab.studies.sweeps.plan import SweepRun
 from mrclab.studies.sweeps.spec import load_sweep, parse_sweep
 from p4lite.switch.errors import BuildError
 
@@ -34,12 +36,16 @@ def pinned() -> plan.SweepPlan:
 
 
 def carry_out(
-    made: plan.SweepPlan, folder: pathlib.Path, executor: work.Executor = work.here, **more: Any
+    made: plan.SweepPlan,
+    folder: pathlib.Path,
+    executor: Callable[[plan.SweepPlan], work.SweepExecutor] = work.here,
+    *,
+    again: bool = False,
 ) -> list[Any]:
     folder.mkdir(exist_ok=True)
     kept = work.SweepStore(folder, made)
     try:
-        bad = work.carry_out(kept, executor, **more)
+        bad = work.carry_out(kept, kept.study(again=again), executor(made))
         page.write(folder, made, list(work.rows(made, kept.answers())))
     finally:
         kept.close()
@@ -181,18 +187,19 @@ class Cut(Exception):
     pass
 
 
-def cut_after(count: int) -> work.Executor:
-    def execute(made: plan.SweepPlan, runs: Any) -> work.Answers:
-        for run in list(runs)[:count]:
-            yield run, measure.perform(made.task(run))
-        raise Cut
+def cut_after(count: int) -> Callable[[plan.SweepPlan], work.SweepExecutor]:
+    def executor(made: plan.SweepPlan) -> work.SweepExecutor:
+        def execute(tasks: Sequence[Task[SweepRun]]) -> Answers[SweepRun, RunAnswer]:
+            yield from work.here(made)(tasks[:count])
+            raise Cut
 
-    return execute
+        return execute
+
+    return executor
 
 
-def backwards(made: plan.SweepPlan, runs: Any) -> work.Answers:
-    for run in reversed(runs):
-        yield run, measure.perform(made.task(run))
+def backwards(made: plan.SweepPlan) -> work.SweepExecutor:
+    return lambda tasks: work.here(made)(tasks[::-1])
 
 
 def test_cut_anywhere_and_done_in_any_order_it_is_the_same(
@@ -220,10 +227,10 @@ def test_a_damaged_file_of_a_run_counts_for_nothing(
 ) -> None:
     done = without_runs(monkeypatch)
     carry_out(pinned, tmp_path)
-    first, second = (tmp_path / keeping.RUNS / f"{run.digest}.json" for run in pinned.runs[:2])
+    first, second = (tmp_path / RUNS / f"{run.digest}.json" for run in pinned.runs[:2])
     before = results(tmp_path)
     first.write_text(first.read_text()[:40])
-    second.write_bytes((tmp_path / keeping.RUNS / f"{pinned.runs[3].digest}.json").read_bytes())
+    second.write_bytes((tmp_path / RUNS / f"{pinned.runs[3].digest}.json").read_bytes())
     done.clear()
     carry_out(pinned, tmp_path)
     assert done == [run.digest for run in pinned.runs[:2]]
@@ -245,12 +252,12 @@ def test_a_full_disk_loses_nothing(
 
     done.clear()
     folder = tmp_path / "full"
-    for module in (work, keeping):
+    for module in (work, engine):
         monkeypatch.setattr(module, "write_whole", full)
     with pytest.raises(WriteError, match="No space left"):
         carry_out(pinned, folder)
     lost = done.pop()
-    for module in (work, keeping):
+    for module in (work, engine):
         monkeypatch.setattr(module, "write_whole", write)
     carry_out(pinned, folder)
     assert results(folder) == results(tmp_path / "whole")
@@ -288,7 +295,7 @@ def test_runs_of_other_sources_are_not_mixed_in(pinned: plan.SweepPlan, tmp_path
         work.SweepStore(tmp_path, other)
     answer = measure.perform(other.task(other.runs[0]))
     assert answer.status is RunStatus.STRANGER
-    with pytest.raises(work.SweepCut, match="a worker cannot take part: it has other sources"):
+    with pytest.raises(StudyCut, match="a worker cannot take part: it has other sources"):
         carry_out(other, tmp_path / "elsewhere")
 
 
@@ -387,7 +394,7 @@ def test_report_and_repeat_need_the_folder_alone(
     code, _, said = command("sweep", "report", undisturbed, cwd=tmp_path)
     assert code == 0, said
     assert (undisturbed / page.PAGE).read_bytes() == before
-    run = next((undisturbed / keeping.RUNS).iterdir()).stem
+    run = next((undisturbed / RUNS).iterdir()).stem
     code, told, said = command("sweep", "repeat", ".", run[:12], cwd=undisturbed)
     assert code == 0, said
     document = json.loads(told)
@@ -401,7 +408,7 @@ def test_report_and_repeat_need_the_folder_alone(
 def test_a_run_s_files_are_those_of_an_experiment(
     undisturbed: pathlib.Path, tmp_path: pathlib.Path, command: Command
 ) -> None:
-    run = next((undisturbed / keeping.RUNS).iterdir()).stem
+    run = next((undisturbed / RUNS).iterdir()).stem
     code, told, said = command("sweep", "repeat", undisturbed, run, "-o", "one", cwd=tmp_path)
     assert (code, told) == (0, "mrclab run one/experiment.yaml\n"), said
     code, told, said = command("run", "one/experiment.yaml", "--json", cwd=tmp_path)

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mrc_topo.base.interruption import interruptible
-from mrclab.cli.progress import steps
+from mrclab.cli.progress import study_progress
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
-from mrclab.studies.cells.workers import CellProgress
+from mrclab.studies.engine import duration
 from mrclab.studies.figures import catalogue, produce
 from mrclab.studies.figures.model import FigureStatus, JudgedFigure
 from mrclab.studies.figures.produce import Plan
@@ -57,14 +57,8 @@ def verb(
     error = Terminal(stderr=True)
     with interruptible(), resultdir.prepared(output, 0.0):
         about = produce.estimate_s(chosen, plan, count)
-        error.print(f"{len(chosen)} figures on {count} cores, about {_duration(about)} from the beginning", style="dim")
-        with steps(lines=True) as tell:
-
-            def show(progress: CellProgress) -> None:
-                left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
-                text = f"{progress.done} of {progress.total} runs{left}; {progress.text}"
-                tell(text)
-
+        error.print(f"{len(chosen)} figures on {count} cores, about {duration(about)} from the beginning", style="dim")
+        with study_progress() as show:
             page, done = produce.produce(chosen, plan, output, count, show)
     _show(done, page)
     if any(each.status is FigureStatus.NOT_REPRODUCED for each in done):
@@ -73,20 +67,14 @@ def verb(
         raise SystemExit(3)
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def _list(plan: Plan, jobs: int) -> None:
     table = Table(title=f"figures, {plan.options}")
     for column in ("figure", "what", "seeds", "runs", "about"):
         table.add_column(column)
     for figure in catalogue.FIGURES.values():
-        duration = _duration(produce.estimate_s([figure], plan, jobs))
+        about = duration(produce.estimate_s([figure], plan, jobs))
         seeds, runs = plan.count(figure), produce.runs(figure, plan)
-        table.add_row(figure.name, figure.title, str(seeds), str(runs), duration)
+        table.add_row(figure.name, figure.title, str(seeds), str(runs), about)
     Terminal().print(table)
 
 

@@ -6,11 +6,14 @@ import contextlib
 import time
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
 from mrc_topo.base import interruption
+
+if TYPE_CHECKING:
+    from mrclab.studies.engine import Show
 
 
 class Verbosity(IntEnum):
@@ -96,3 +99,10 @@ def steps(first: str = "starting", *, lines: bool = False, pause_s: float = 0.0)
 
     tell(first)
     yield tell
+
+
+@contextlib.contextmanager
+def study_progress(pause_s: float = 0.0) -> Iterator[Show]:
+    """Yield what shows the progress of a study as `steps` does, elsewhere than on a terminal by a line for each run."""
+    with steps(lines=True, pause_s=pause_s) as tell:
+        yield lambda progress: tell(str(progress), due=progress.done in (0, progress.total))

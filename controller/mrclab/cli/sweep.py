@@ -19,12 +19,12 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import Interrupted, interruptible
 from mrc_topo.shipped import install
 from mrclab.cli.common import need_namespaces
-from mrclab.cli.progress import steps
+from mrclab.cli.progress import steps, study_progress
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.cells.pages import has_parquet
-from mrclab.studies.cells.workers import DocumentStore
+from mrclab.studies.engine import DocumentStore, RunStatus
 from mrclab.studies.sweeps import cluster, measure, page, spec, work
 from mrclab.studies.sweeps import plan as planning
 from mrclab.studies.sweeps.page import PairedDifference
@@ -105,7 +105,12 @@ def run(
         with resultdir.prepared(folder, 0.0):
             kept = work.SweepStore(folder, made)
             try:
-                bad = _carry_out(kept, workers, scheduler, cluster_file, dashboard, again, error)
+                study = kept.study(again=again)
+                with (
+                    _executor(made, len(study.waiting), workers, scheduler, cluster_file, dashboard, error) as executor,
+                    study_progress(PAUSE_S) as show,
+                ):
+                    bad = work.carry_out(kept, study, executor, show)
                 rows = list(work.rows(made, kept.answers()))
                 place = page.write(folder, made, rows)
             except Interrupted as interrupted:
@@ -117,7 +122,7 @@ def run(
                 kept.close()
     _show(made, bad, folder, place)
     _show_differences(page.differences(made, rows))
-    if bad and not (source.sweep.may_fail and all(answer.status is measure.RunStatus.FAILED for _, answer in bad)):
+    if bad and not (source.sweep.may_fail and all(answer.status is RunStatus.FAILED for _, answer in bad)):
         raise SystemExit(1)
 
 
@@ -136,69 +141,33 @@ def _check_options(
         cluster.load_cluster(cluster_file)
 
 
-def _carry_out(
-    kept: work.SweepStore,
-    workers: int | None,
-    scheduler: str | None,
-    cluster_file: pathlib.Path | None,
-    dashboard: bool,
-    again: bool,
-    error: Terminal,
-) -> list[tuple[planning.SweepRun, measure.RunAnswer]]:
-    waiting, _ = work.missing(kept, again=again)
-    with (
-        _executor(len(waiting), workers, scheduler, cluster_file, dashboard, error) as execute,
-        steps(lines=True, pause_s=PAUSE_S) as tell,
-    ):
-
-        def show(progress: work.SweepProgress) -> None:
-            left = "" if progress.left_s is None else f", about {_duration(progress.left_s)} left"
-            bad = f", {progress.bad} not good" if progress.bad else ""
-            text = f"{progress.done} of {progress.total} runs{bad}{left}"
-            tell(text, due=progress.done in (0, progress.total))
-
-        return work.carry_out(kept, execute, show, again=again)
-
-
 @contextlib.contextmanager
 def _executor(
+    made: SweepPlan,
     waiting: int,
     workers: int | None,
     scheduler: str | None,
     cluster_file: pathlib.Path | None,
     dashboard: bool,
     error: Terminal,
-) -> Iterator[work.Executor]:
-    def told(client: Any) -> work.Executor:
+) -> Iterator[work.SweepExecutor]:
+    clients: contextlib.AbstractContextManager[Any]
+    if scheduler is not None and waiting:
+        clients = cluster.at_scheduler(scheduler)
+    elif cluster_file is not None and waiting:
+        clients = cluster.from_file(cluster_file, dashboard)
+    elif waiting and (workers or (workers is None and cluster.have_dask())):
+        clients = cluster.local(min(workers or len(os.sched_getaffinity(0)), waiting), dashboard)
+    else:
+        if workers is None and waiting:
+            text = f"one run after another: Dask is not installed ({install('cluster')})"
+            error.print(text, style="dim", highlight=False)
+        yield work.here(made)
+        return
+    with clients as client:
         if dashboard:
             error.print(f"dashboard: {client.dashboard_link}", style="dim", highlight=False)
-        return work.on_dask(client)
-
-    if not waiting:
-        yield work.here
-    elif scheduler is not None:
-        with cluster.at_scheduler(scheduler) as client:
-            yield told(client)
-    elif cluster_file is not None:
-        with cluster.from_file(cluster_file, dashboard) as client:
-            yield told(client)
-    elif workers == 0 or (workers is None and not cluster.have_dask()):
-        if workers is None:
-            error.print(
-                f"one run after another: Dask is not installed ({install('cluster')})",
-                style="dim",
-                highlight=False,
-            )
-        yield work.here
-    else:
-        with cluster.local(min(workers or len(os.sched_getaffinity(0)), waiting), dashboard) as client:
-            yield told(client)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        yield work.on_dask(client, made)
 
 
 def _show(
@@ -206,8 +175,7 @@ def _show(
 ) -> None:
     console = Terminal()
     for each, answer in bad[:20]:
-        where = f"{each.point.text()}, seed {each.seed}"
-        text = f"{each.digest[: work.SHORT]} {answer.status}: {answer.failure} ({where})"
+        text = f"{each.digest[: work.SHORT]} {answer.status}: {answer.failure} ({each.point.text()}, seed {each.seed})"
         console.print(text, highlight=False, soft_wrap=True)
         log = folder / work.LOGS / f"{each.digest}.log"
         line = f"  log: {log}; again: mrclab sweep repeat {folder} {each.digest[: work.SHORT]}"
@@ -284,7 +252,7 @@ def repeat(
     typer.echo(json.dumps({**about, **shown}, indent=1))
     if answer.log:
         typer.echo(answer.log, err=True)
-    if not same or answer.status not in (measure.RunStatus.GOOD, measure.RunStatus.FAILED):
+    if not same or answer.status not in (RunStatus.GOOD, RunStatus.FAILED):
         raise SystemExit(1)
 
 

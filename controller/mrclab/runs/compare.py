@@ -6,10 +6,10 @@ conditions in order; what counts is the time of one iteration of the workload, o
 
 from __future__ import annotations
 
-import contextlib
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
@@ -46,9 +46,8 @@ from mrclab.runs.experiment import (
 from mrclab.runs.ideal import ideal_seconds
 from mrclab.runs.precheck import check_policies, check_workload
 from mrclab.runs.runner import WorkloadRun
-from mrclab.runs.sessions import session_for
+from mrclab.runs.sessions import lab_file, session_for
 from mrclab.runs.workload import WorkloadSpec
-from p4lite.scratch import scratch
 
 EXAMPLE = (
     "a comparison is a mapping with name, title, workload, variants and conditions; see docs/reference/experiments.md"
@@ -343,8 +342,9 @@ def compare(
     check(comparison)
     cells = {}
     for variant in comparison.variants:
+        made = lab_file(_variant_document(comparison, variant)) if variant.changes else nullcontext(comparison.lab)
         with (
-            _lab_file(comparison, variant) as lab,
+            made as lab,
             session_for(lab, comparison.clock, _carried_by(variant), progress, trust_code=trust_code) as session,
         ):
             for condition in comparison.conditions:
@@ -373,18 +373,6 @@ def variant_topology(comparison: Comparison, variant: Variant) -> Topology:
         return parse_lab(text, f"comparison {comparison.name}: variant {variant.name}: {comparison.lab} with its `lab`")
     except LabError as error:
         raise ExperimentError(str(error)) from error
-
-
-@contextlib.contextmanager
-def _lab_file(comparison: Comparison, variant: Variant) -> Iterator[str]:
-    """Yield the path of the lab file of a variant."""
-    if not variant.changes:
-        yield comparison.lab
-        return
-    with scratch("compare") as folder:
-        path = pathlib.Path(folder, "lab.yaml")
-        path.write_text(yaml.safe_dump(_variant_document(comparison, variant)), encoding="utf-8")
-        yield str(path)
 
 
 def _carried_by(variant: Variant) -> str:

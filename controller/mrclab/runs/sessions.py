@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from mrc_topo.base import interruption
@@ -21,6 +23,16 @@ from mrclab.lab.session.base import Session
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches import mapping
 from mrclab.runs.endings import LOST, is_silence
+from p4lite.scratch import scratch
+
+
+@contextlib.contextmanager
+def lab_file(document: Mapping[str, object]) -> Iterator[str]:
+    """Yield the path of a file with a lab's document, as long as the context lasts."""
+    with scratch("lab") as folder:
+        path = pathlib.Path(folder, "lab.yaml")
+        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
+        yield str(path)
 
 
 @contextlib.contextmanager

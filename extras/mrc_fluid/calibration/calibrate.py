@@ -16,10 +16,13 @@ import numpy as np
 
 from mrc_fluid.calibration.startup import StartupSampler
 from mrc_fluid.clusterfile import Loaded, parse_cluster
+from mrc_fluid.evs import Evs
 from mrc_fluid.fabric import Floats
-from mrc_fluid.kernels import Kernels
+from mrc_fluid.jobs import Flows
+from mrc_fluid.kernels import Kernels, workers
 from mrc_fluid.run import ClusterRun
 from mrc_fluid.schema import Calibration
+from mrc_topo.base.errors import MrclabError
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 from mrclab.lab import describe
@@ -28,6 +31,7 @@ from mrclab.results.verdict import LABELS
 from mrclab.runs.experiment import ExperimentStep
 from mrclab.studies.cells import measure
 from mrclab.studies.cells.measure import Cell, Goodput, Measured, Rate, experiment
+from mrclab.studies.engine import Answer, RunStatus, Show, Task, attempt, carry_out, processes
 
 #: Seconds: what goes on before the failure, when goodput counts as settled after it, and until the end.
 AT, SETTLED, LASTS = 0.8, 0.4, 2.4
@@ -38,6 +42,10 @@ PORT_BPS = 5_000_000
 EVS = 32
 #: Errors that the model is meant to stay below.
 GOODPUT, LOST = 0.05, 0.10
+
+
+class CalibrationError(MrclabError):
+    """A run of packets that says nothing; the text names scenario, seed and reason."""
 
 
 @dataclass(frozen=True)
@@ -146,27 +154,44 @@ class CalibrationResult:
         return json.dumps({**about, **errors, "rows": rows}, indent=1) + "\n"
 
 
+@dataclass(frozen=True)
+class PacketsAnswer(Answer):
+    """What packets say of a scenario with one seed.
+
+    Args:
+        payload_share: of what links carry.
+        used: share of the NIC ports' capacity that is used, where nothing else is a bottleneck.
+        start: queue pairs and their EVs when something fails, from which the model begins.
+    """
+
+    result: ScenarioResult | None = None
+    payload_share: float = math.nan
+    used: float = math.nan
+    start: tuple[Flows, Evs] | None = None
+
+
 def calibrate(
-    kernels: Kernels, show: Callable[[float, str], None] = lambda share, text: None,
+    kernels: Kernels, show: Show = lambda progress: None,
     scenarios: Sequence[CalibrationScenario] = SCENARIOS, learned: CalibrationScenario = LEARNED,
 ) -> CalibrationResult:  # fmt: skip
-    """Run all scenarios both ways."""
+    """Run all scenarios both ways, packets on all cores.
+
+    Raises:
+        CalibrationError: a run failed.
+    """
+    every = [(each, seed) for each in (learned, *scenarios) for seed in each.seeds]
+    tasks = [Task(f"{each.name}, seed {seed}", f"{each.name}, seed {seed}", (each, seed)) for each, seed in every]
+    done = carry_out(tasks, processes(perform, PacketsAnswer, workers()), show, workers())
+    answers = dict(zip(every, done, strict=True))
+    for (scenario, seed), answer in answers.items():
+        if not answer.good:
+            raise CalibrationError(f"{scenario.name}, seed {seed}: {answer.failure}")
     made = CalibrationResult(scenarios=len(scenarios))
-    total = len(learned.seeds) + sum(len(each.seeds) for each in scenarios)
-    done = 0
-    shares = []
-    for seed in learned.seeds:
-        show(done / total, f"another fabric: {learned.name}, seed {seed}")
-        shares.append(_nic_share(learned, seed))
-        done += 1
-    made.nic_share = float(np.mean(shares))
+    made.nic_share = float(np.mean([answers[learned, seed].used for seed in learned.seeds]))
     for scenario in scenarios:
-        found: list[tuple[ScenarioResult, ScenarioResult]] = []
-        for seed in scenario.seeds:
-            show(done / total, f"{scenario.name}, packet by packet, seed {seed}")
-            found.append(_both(scenario, seed, kernels))
-            done += 1
-        made.rows += _rows(scenario, found)
+        own = [(seed, answers[scenario, seed]) for seed in scenario.seeds]
+        pairs = [(each.result, _model(scenario, seed, each, kernels)) for seed, each in own if each.result is not None]
+        made.rows += _rows(scenario, pairs)
     return made
 
 
@@ -201,23 +226,23 @@ def _uplinks(scenario: CalibrationScenario) -> list[str]:
     return [f"p{p}-t0.{t}:{scenario.per_t0 + 1 + n}" for p, t, n in each]
 
 
-def _nic_share(scenario: CalibrationScenario, seed: int) -> float:
-    """Return the share of the NIC ports' capacity that is used when all send and nothing else is a bottleneck."""
-    result = measure.measure(cell(scenario, seed))
-    carried = _mean(result.series, 0.3, LASTS - 0.1) / (result.payload_share or math.nan)
-    return float(carried / (PORT_BPS * scenario.planes * 2 * scenario.per_t0))
+def perform(work: tuple[CalibrationScenario, int]) -> PacketsAnswer:
+    """Run a scenario with a seed by packets. Raises nothing except for a signal."""
+    return attempt(lambda: _by_packets(*work), PacketsAnswer)
 
 
-def _both(scenario: CalibrationScenario, seed: int, kernels: Kernels) -> tuple[ScenarioResult, ScenarioResult]:
-    """Run a scenario by packets and by the model, and return both results."""
+def _by_packets(scenario: CalibrationScenario, seed: int) -> PacketsAnswer:
     run = cell(scenario, seed)
     topology = measure.prepare(run)
     beginning = StartupSampler()
     packets = measure.measure(run, beginning.look)
     if packets.failures:
-        raise RuntimeError(f"{scenario.name}: {packets.failures[0]}")
-    seen = _packets(packets, scenario, topology, beginning)
-    return seen, _model(scenario, seed, topology, packets.payload_share or math.nan, beginning, kernels)
+        return PacketsAnswer(RunStatus.FAILED, packets.failures[0])
+    share = packets.payload_share or math.nan
+    capacity = PORT_BPS * scenario.planes * 2 * scenario.per_t0
+    used = float(_mean(packets.series, 0.3, LASTS - 0.1) / share / capacity)
+    start = beginning.for_model(scenario.active, topology.lab.ev.min_active)
+    return PacketsAnswer(RunStatus.GOOD, "", _packets(packets, scenario, topology, beginning), share, used, start)
 
 
 def _mean(rows: Sequence[Goodput | Rate], begin: float, end: float) -> float:
@@ -260,18 +285,13 @@ def _cluster(scenario: CalibrationScenario, seed: int, topology: Topology) -> Lo
     return parse_cluster(json.dumps(document), "<calibration>")
 
 
-def _model(
-    scenario: CalibrationScenario,
-    seed: int,
-    topology: Topology,
-    payload_share: float,
-    beginning: StartupSampler,
-    kernels: Kernels,
-) -> ScenarioResult:
-    loaded = _cluster(scenario, seed, topology)
-    every, evs = beginning.for_model(scenario.active, topology.lab.ev.min_active)
+def _model(scenario: CalibrationScenario, seed: int, packets: PacketsAnswer, kernels: Kernels) -> ScenarioResult:
+    """Return what the model says, from where packets began."""
+    assert packets.start is not None
+    every, evs = packets.start
+    loaded = _cluster(scenario, seed, measure.prepare(cell(scenario, seed)))
     run = ClusterRun(loaded, kernels, every=every, evs=evs)
-    run.payload = payload_share
+    run.payload = packets.payload_share
     result = run.mrc()
     loads = result.first.up.ravel() * loaded.shape.fabric_bps
     before = result.steps[0]

@@ -7,19 +7,22 @@ Queues and marks are those of `mrclab validate`.
 from __future__ import annotations
 
 import json
+import pathlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from mrc_fluid.calibration.calibrate import ComparedValue
 from mrc_fluid.cases import FailureCase
-from mrc_fluid.kernels import Kernels
-from mrc_fluid.validation import fluid, packets
-from mrc_fluid.validation.outcome import ScenarioOutcome
+from mrc_fluid.kernels import Kernels, workers
+from mrc_fluid.validation import suite
+from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
-from mrc_fluid.validation.scenario import MTU, Failure, FlowSpec, Quantity, Scenario, ScenarioFabric
+from mrc_fluid.validation.scenario import MTU, Backend, Failure, FlowSpec, Quantity, Scenario, ScenarioFabric
+from mrc_fluid.validation.suite import Plan
 from mrc_topo.base.errors import UsageError
 from mrc_topo.schema import MAX_HOSTS
-from mrclab.studies.cells import measure
+from mrclab.studies.engine import Show
+from p4lite.scratch import scratch
 
 #: NICs below a T0, and T1s of a plane.
 PER_T0, PLANES = 16, 2
@@ -65,18 +68,16 @@ def scenarios(nics: int) -> list[Scenario]:
     ]
 
 
-def compare(
-    kernels: Kernels, nics: int, seed: int = 1, show: Callable[[float, str], None] = lambda share, text: None,
-) -> Iterator[ComparedValue]:  # fmt: skip
-    """Yield the numbers of packets and model, scenario by scenario."""
-    every = scenarios(nics)
-    for number, scenario in enumerate(every):
-        show(number / len(every), f"{nics} NICs, {scenario.title}")
-        seen, model = both(scenario, seed, kernels)
+def compare(kernels: Kernels, nics: int, seed: int = 1, show: Show = lambda progress: None) -> list[ComparedValue]:
+    """Return the numbers of packets and model, scenario by scenario."""
+    chosen = scenarios(nics)
+    made = []
+    for scenario, (seen, model) in zip(chosen, both(chosen, seed, kernels, show), strict=True):
         for what in COMPARED:
             name, unit = str(what).split(", ")
             kind = "goodput" if what is Quantity.GOODPUT else name
-            yield ComparedValue(scenario.title, name, seen.values[what], model.values[what], unit, kind)
+            made.append(ComparedValue(scenario.title, name, seen.values[what], model.values[what], unit, kind))
+    return made
 
 
 def document(nics: int, rows: Sequence[ComparedValue]) -> str:
@@ -89,9 +90,17 @@ def document(nics: int, rows: Sequence[ComparedValue]) -> str:
     return json.dumps({"nics": nics, "planes": PLANES, "packets": FLOW_PACKETS, "cases": cases}, indent=1) + "\n"
 
 
-def both(scenario: Scenario, seed: int, kernels: Kernels) -> tuple[ScenarioOutcome, ScenarioOutcome]:
-    """Return the outcomes of packets and of the model."""
-    run = packets.cell(scenario, seed, Algorithm())
-    topology = measure.prepare(run)
-    seen = packets.outcome(scenario, seed, measure.measure(run))
-    return seen, fluid.outcome(scenario, seed, run.lab, topology, kernels)
+def both(
+    chosen: Sequence[Scenario], seed: int, kernels: Kernels, show: Show = lambda progress: None
+) -> list[tuple[ScenarioOutcome, ScenarioOutcome]]:
+    """Return the outcomes of packets and of the model for each scenario; packets are run on all cores.
+
+    Raises:
+        ScenarioError: a run says nothing.
+    """
+    with scratch("large") as folder:
+        made = suite.run(Plan(chosen, [seed], Algorithm()), pathlib.Path(folder), workers(), kernels, show)
+    if made.problems:
+        raise ScenarioError(made.problems[0])
+    found = {(each.scenario, each.backend): each for each in made.outcomes}
+    return [(found[each.name, Backend.PACKETS], found[each.name, Backend.FLUID]) for each in chosen]

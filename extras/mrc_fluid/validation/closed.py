@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from pydantic import computed_field
+from pydantic.dataclasses import dataclass
 
 from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import NIC_BPS, FlowSpec, Quantity, Scenario
@@ -47,6 +48,7 @@ class ClosedForm:
     measured: float
     tolerance: float
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def holds(self) -> bool:
         """Return whether the measured value is as it must be."""

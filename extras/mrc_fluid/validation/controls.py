@@ -18,7 +18,7 @@ from mrc_fluid.validation.scenario import MTU, Backend, FlowSpec, Quantity, Scen
 from mrc_fluid.validation.scenarios import INCAST_BYTES, MESSAGE_BYTES, by_name
 from mrc_fluid.validation.suite import Plan
 from mrc_fluid.validation.variants import VARIANTS
-from mrclab.studies.cells.workers import CellProgress
+from mrclab.studies.engine import Show
 
 _TIMES = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
 
@@ -144,7 +144,7 @@ def run(
     folder: pathlib.Path,
     jobs: int,
     kernels: Kernels,
-    show: Callable[[CellProgress], None],
+    show: Show,
 ) -> tuple[list[ControlledDifference], list[str]]:
     """Run controls; return what they show, and runs that say nothing.
 

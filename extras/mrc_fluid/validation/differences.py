@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from pydantic import computed_field
+from pydantic.dataclasses import dataclass
 
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.htsim import PACKET_BYTES
@@ -56,6 +58,7 @@ class Difference:
         """Return whether a cause is asked for."""
         return abs(self.off) > self.bound
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def unexplained(self) -> bool:
         """Return whether a cause is asked for and none is known."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,21 +30,7 @@ _LONG = re.compile(r"(\d\.\d\d)\d+")
 #: Each text names all fonts of the list; the reader's sans-serif follows.
 FONT = {"font.sans-serif": ["DejaVu Sans"]}
 GREY = {"color": "0.5", "linewidth": 0.8}
-
-
-@contextmanager
-def drawing(name: str, **size: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes, and close it; `size` is for `pyplot.subplots`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    settings = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9} | FONT
-    with matplotlib.rc_context(settings):
-        drawn, axes = pyplot.subplots(layout="constrained", **size)
-        yield drawn, axes
-        pyplot.close(drawn)
+drawing = partial(pages.drawing, settings=FONT)
 
 
 def svg(drawn: Any) -> str:

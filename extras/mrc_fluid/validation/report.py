@@ -10,6 +10,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from mrc_fluid.validation import plots, readme, summary
+from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value
 from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
@@ -17,7 +18,7 @@ from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.measure import software
-from mrclab.studies.cells.pages import ColumnType, write
+from mrclab.studies.cells.pages import write
 
 PAGE, README = "index.html", "README.md"
 STYLE = """
@@ -63,44 +64,6 @@ class VariantRow(NamedTuple):
     value: float
 
 
-class DifferenceRow(NamedTuple):
-    """A quantity of another backend beside packets; means over seeds."""
-
-    scenario: str
-    backend: str
-    quantity: str
-    packets: float
-    other: float
-    off: float
-    bound: float
-    beyond: bool
-    cause: str
-
-
-class FormRow(NamedTuple):
-    """A closed form beside packets."""
-
-    scenario: str
-    what: str
-    bound: str
-    expected: float
-    measured: float
-    tolerance: float
-    holds: bool
-
-
-KINDS = (
-    dict.fromkeys(("seed", "flow", "source", "target", "bytes"), ColumnType.WHOLE)
-    | dict.fromkeys(
-        ("start_us", "completion_us", "value", "packets", "other", "off", "expected", "measured", "tolerance"),
-        ColumnType.NUMBER,
-    )
-    | dict.fromkeys(("beyond", "holds", "as_expected"), ColumnType.TRUTH)
-)
-#: In both tables a bound is of another kind.
-NUMBER_BOUND = KINDS | {"bound": ColumnType.NUMBER}
-
-
 def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathlib.Path:
     """Write tables, README and page; return the page.
 
@@ -111,28 +74,17 @@ def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathl
         WriteError: a file could not be written.
     """
     specs = {each.name: each for each in made.plan.scenarios}
-    write(folder, "flows", FlowRow, _flows(specs, made.outcomes), KINDS)
+    write(folder, "flows", FlowRow, _flows(specs, made.outcomes))
     values = [
         ValueRow(each.scenario, each.backend, each.seed, quantity, value)
         for each in made.outcomes
         for quantity, value in each.values.items()
     ]
-    write(folder, "values", ValueRow, values, KINDS)
-    rows = [
-        DifferenceRow(
-            each.scenario, each.backend, each.quantity, each.packets, each.other, each.off, each.bound, each.beyond,
-            each.cause,
-        )
-        for each in made.differences
-    ]  # fmt: skip
-    write(folder, "differences", DifferenceRow, rows, NUMBER_BOUND)
-    forms = [
-        FormRow(each.scenario, each.what, each.bound, each.expected, each.measured, each.tolerance, each.holds)
-        for each in made.forms
-    ]
-    write(folder, "closed-forms", FormRow, forms, KINDS)
+    write(folder, "values", ValueRow, values)
+    for name, kind, rows in (("differences", Difference, made.differences), ("closed-forms", ClosedForm, made.forms)):
+        write(folder, name, kind, rows, readme.COLUMNS[name])
     if made.variant_values:
-        write(folder, "variants", VariantRow, _variants(made), KINDS)
+        write(folder, "variants", VariantRow, _variants(made))
     overview = plots.all_plots(made)
     (folder / PLOTS).mkdir(exist_ok=True)
     for name, text in overview.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mrc_fluid.kernels import Kernels
@@ -18,9 +18,10 @@ from mrc_fluid.validation.scenarios import by_name
 from mrc_fluid.validation.variants import Variant, VariantValue
 from mrc_topo.base import interruption
 from mrc_topo.topology import Topology
-from mrclab.studies.cells import workers
+from mrclab.studies.cells import store as keeping
 from mrclab.studies.cells.measure import Cell, prepare, software
-from mrclab.studies.cells.workers import CellProgress, CellStore, CellTask
+from mrclab.studies.cells.store import CellStore
+from mrclab.studies.engine import Progress, Show, Task
 
 #: Files of htsim's input and output.
 HTSIM = "htsim"
@@ -67,7 +68,7 @@ def run(
     folder: pathlib.Path,
     jobs: int,
     kernels: Kernels,
-    show: Callable[[CellProgress], None] = lambda each: None,
+    show: Show = lambda progress: None,
 ) -> SuiteResult:
     """Run the suite; what the folder already has of packets is not repeated.
 
@@ -84,35 +85,33 @@ def run(
             cell = packets.cell(scenario, seed, plan.algorithm)
             topologies[scenario.name, seed] = prepare(cell)
             cells[scenario.name, seed] = cell
-    digests = {key: cell.digest(programs) for key, cell in cells.items()}
-    tasks = {digests[key]: CellTask(digests[key], cell.name, cell) for key, cell in cells.items()}
-    others = _variant_cells(plan)
-    for variant, _, _, cell in others:
-        digest = cell.digest(programs)
-        tasks.setdefault(digest, CellTask(digest, f"{cell.name}, {variant.name}", cell))
-    failed = workers.run(list(tasks.values()), store, jobs, show)
+    tasks = {key: cell.task(programs, cell.name) for key, cell in cells.items()}
+    others = list(_variant_tasks(plan, programs))
+    # What is a run of both has the scenario's name.
+    failed = keeping.run([*(task for *_, task in others), *tasks.values()], store, jobs, show)
     made = SuiteResult(plan)
-    shares = {}
+
+    def add(scenario: Scenario, seed: int, task: Task[Cell], variant: str = "") -> list[ScenarioOutcome]:
+        """Return the outcome of a run; none if it says nothing, which is a problem."""
+        result = store.result(task.digest)
+        if result is None:
+            reason = failed[task.digest].failure if task.digest in failed else "its result could not be read"
+            made.problems.append(f"{task.name}: {reason}")
+            return []
+        try:
+            return [packets.outcome(scenario, seed, result)]
+        except ScenarioError as error:
+            made.problems.append(f"{variant}{error}")
+            return []
+
     for scenario in plan.scenarios:
-        own = []
-        for seed in plan.seeds:
-            key = scenario.name, seed
-            kept = store.get(digests[key])
-            if kept is None:
-                made.problems.append(f"{cells[key].name}: {failed.get(digests[key], 'its result could not be read')}")
-                continue
-            shares[scenario.name] = fluid.payload_of(scenario, seed, topologies[key])
-            try:
-                own.append(packets.outcome(scenario, seed, kept.result))
-            except ScenarioError as error:
-                made.problems.append(str(error))
+        own = [each for seed in plan.seeds for each in add(scenario, seed, tasks[scenario.name, seed])]
         made.outcomes += own
-        first = topologies[scenario.name, plan.seeds[0]]
-        made.forms += closed.forms(scenario, first, own)
+        made.forms += closed.forms(scenario, topologies[scenario.name, plan.seeds[0]], own)
     for scenario in plan.scenarios:
         for seed in plan.seeds:
             interruption.check()
-            show(CellProgress(len(tasks), len(tasks), None, f"{scenario.name}, seed {seed}: other backends"))
+            show(Progress(len(tasks), len(tasks), 0, None, f"{scenario.name}, seed {seed}: other backends"))
             key = scenario.name, seed
             try:
                 if scenario.fluid:
@@ -121,40 +120,21 @@ def run(
                     made.outcomes.append(plan.htsim.outcome(scenario, seed, folder / HTSIM))
             except ScenarioError as error:
                 made.problems.append(str(error))
-    _add_variants(made, others, programs, store, failed)
+    for variant, scenario, seed, task in others:
+        made.variant_outcomes += [(variant, each) for each in add(scenario, seed, task, f"{variant.name}: ")]
+    made.variant_values = variants.values(made.variant_outcomes)
     made.values = values(made.outcomes)
+    last = plan.seeds[-1]
+    shares = {each.name: fluid.payload_of(each, last, topologies[each.name, last]) for each in plan.scenarios}
     made.differences = differences(made.values, shares)
     return made
 
 
-def _add_variants(
-    made: SuiteResult,
-    cells: Sequence[tuple[Variant, Scenario, int, Cell]],
-    programs: str,
-    store: CellStore,
-    failed: Mapping[str, str],
-) -> None:
-    """Add what the variants' runs say, or why they say nothing."""
-    for variant, scenario, seed, cell in cells:
-        digest = cell.digest(programs)
-        kept = store.get(digest)
-        if kept is None:
-            reason = failed.get(digest, "its result could not be read")
-            made.problems.append(f"{cell.name}, {variant.name}: {reason}")
-            continue
-        try:
-            made.variant_outcomes.append((variant, packets.outcome(scenario, seed, kept.result)))
-        except ScenarioError as error:
-            made.problems.append(f"{variant.name}: {error}")
-    made.variant_values = variants.values(made.variant_outcomes)
-
-
-def _variant_cells(plan: Plan) -> list[tuple[Variant, Scenario, int, Cell]]:
-    """Return the runs of all variants; those of MRC's own algorithms are often runs of the scenarios, too."""
+def _variant_tasks(plan: Plan, programs: str) -> Iterator[tuple[Variant, Scenario, int, Task[Cell]]]:
+    """Yield the runs of all variants; those of MRC's own algorithms are often runs of the scenarios, too."""
     known = by_name()
-    return [
-        (variant, known[name], seed, packets.cell(known[name], seed, variant.algorithm))
-        for variant in plan.variants
-        for name in variants.SCENARIOS[variant.part]
-        for seed in plan.seeds
-    ]
+    for variant in plan.variants:
+        for name in variants.SCENARIOS[variant.part]:
+            for seed in plan.seeds:
+                cell = packets.cell(known[name], seed, variant.algorithm)
+                yield variant, known[name], seed, cell.task(programs, f"{cell.name}, {variant.name}")

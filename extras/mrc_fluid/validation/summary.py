@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from mrc_fluid.validation.closed import ClosedForm
+from mrc_fluid.validation.differences import Difference, Value
 from mrc_fluid.validation.scenario import Backend, Quantity
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.document import DocumentError, Model
@@ -39,43 +41,6 @@ class RunValues(Model):
     backend: Backend
     seed: int
     values: dict[Quantity, float]
-
-
-class MeanValue(Model):
-    """A mean over seeds; `half` of its 95 % confidence interval (Student's t), null for one seed."""
-
-    scenario: str
-    backend: Backend
-    quantity: Quantity
-    mean: float
-    half: float | None
-    seeds: int
-
-
-class Off(Model):
-    """Another backend beside packets; `off` is relative, or in percentage points for shares of packets."""
-
-    scenario: str
-    backend: Backend
-    quantity: Quantity
-    packets: float
-    other: float
-    off: float
-    bound: float
-    cause: str
-    unexplained: bool
-
-
-class Form(Model):
-    """A closed form beside packets."""
-
-    scenario: str
-    what: str
-    bound: str
-    expected: float
-    measured: float
-    tolerance: float
-    holds: bool
 
 
 class VariantMean(Model):
@@ -117,9 +82,9 @@ class SuiteSummary(Model):
     policies: dict[str, str]
     passed: bool
     runs: list[RunValues]
-    means: list[MeanValue]
-    differences: list[Off]
-    closed_forms: list[Form]
+    means: list[Value]
+    differences: list[Difference]
+    closed_forms: list[ClosedForm]
     variants: list[VariantMean]
     problems: list[str]
 
@@ -152,27 +117,9 @@ def summary(made: SuiteResult, command: str) -> SuiteSummary:
             RunValues(scenario=each.scenario, backend=each.backend, seed=each.seed, values=each.values)
             for each in made.outcomes
         ],
-        means=[
-            MeanValue(
-                scenario=each.scenario, backend=each.backend, quantity=each.quantity, mean=each.mean, half=each.half,
-                seeds=each.seeds,
-            )
-            for each in made.values
-        ],
-        differences=[
-            Off(
-                scenario=each.scenario, backend=each.backend, quantity=each.quantity, packets=each.packets,
-                other=each.other, off=each.off, bound=each.bound, cause=each.cause, unexplained=each.unexplained,
-            )
-            for each in made.differences
-        ],
-        closed_forms=[
-            Form(
-                scenario=each.scenario, what=each.what, bound=each.bound.value, expected=each.expected,
-                measured=each.measured, tolerance=each.tolerance, holds=each.holds,
-            )
-            for each in made.forms
-        ],
+        means=made.values,
+        differences=made.differences,
+        closed_forms=made.forms,
         variants=[
             VariantMean(
                 variant=each.variant.name, part=each.variant.part.name.lower(), scenario=each.scenario,

@@ -38,6 +38,7 @@ from mrclab.runs import execute, precheck
 from mrclab.runs.compare import lost_between_switches, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
 from mrclab.runs.ideal import payload_share
+from mrclab.studies.engine import Task
 
 M = TypeVar("M", bound=Model)
 
@@ -79,6 +80,10 @@ class Cell:
         parts += [policy_digests(self.lab), {text: _digest_of(text) for text in self.policies.values()}]
         parts += [dict(self.policies), software]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+    def task(self, software: str, name: str) -> Task[Cell]:
+        """Return what the engine does for this cell, under a displayed name."""
+        return Task(self.digest(software), name, self, self.cost)
 
     def seeded(self, seed: int) -> Cell:
         """Return the same with the seed from which its lab draws all that is random."""

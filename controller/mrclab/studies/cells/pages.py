@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.util
 import io
 import math
 import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mrc_topo.base import look
 from mrc_topo.base.document import csv_cell
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     import jinja2
 
 
+T = TypeVar("T")
 FOLDER = pathlib.Path(__file__).parent / "templates"
 
 
@@ -39,6 +43,21 @@ def _templates() -> jinja2.Environment:
     made = look.environment(FOLDER)
     made.filters["number"] = number
     return made
+
+
+@contextlib.contextmanager
+def drawing(name: str, settings: Mapping[str, object] = MappingProxyType({}), **size: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure of matplotlib and its axes, and close it; `settings` are added, `size` is for `subplots`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    own = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9}
+    with matplotlib.rc_context({**own, **settings}):
+        drawn, axes = pyplot.subplots(layout="constrained", **size)
+        yield drawn, axes
+        pyplot.close(drawn)
 
 
 def svg_of(drawn: Any) -> str:
@@ -105,23 +124,32 @@ def parquet_of(columns: Mapping[str, tuple[ColumnType | None, Any]]) -> bytes:
 
 
 def write(
-    folder: pathlib.Path, name: str, kind: type[NamedTuple], rows: Sequence[NamedTuple], kinds: Mapping[str, ColumnType]
+    folder: pathlib.Path, name: str, kind: type[T], rows: Sequence[T], heads: Iterable[str] | None = None
 ) -> list[str]:
     """Write NAME.csv, and NAME.parquet where that can be; return the files' names.
 
     Args:
-        kind: the class of a row, whose fields are the columns.
-        kinds: types of columns that are not text.
+        kind: the class of a row, whose annotations are the types of columns.
+        heads: the columns, fields or properties of a row; by default all fields.
 
     Raises:
         WriteError: one could not be written.
     """
-    write_whole(folder / f"{name}.csv", csv_of(kind._fields, rows))
+    hints = typing.get_type_hints(kind)
+    columns = {head: [getattr(row, head) for row in rows] for head in (hints if heads is None else heads)}
+    write_whole(folder / f"{name}.csv", csv_of(columns, zip(*columns.values(), strict=True)))
     if not has_parquet():
         return [f"{name}.csv"]
-    columns = {head: (kinds.get(head, ColumnType.TEXT), [getattr(row, head) for row in rows]) for head in kind._fields}
-    write_whole(folder / f"{name}.parquet", parquet_of(columns))
+    types = {head: hints.get(head) or typing.get_type_hints(getattr(kind, head).fget)["return"] for head in columns}
+    typed = {head: (_type(types[head]), values) for head, values in columns.items()}
+    write_whole(folder / f"{name}.parquet", parquet_of(typed))
     return [f"{name}.csv", f"{name}.parquet"]
+
+
+def _type(hint: Any) -> ColumnType:
+    """Return the type of a column from the annotation of its values, which may be None."""
+    kinds = {bool: ColumnType.TRUTH, int: ColumnType.WHOLE, float: ColumnType.NUMBER}
+    return next((kinds[part] for part in (hint, *typing.get_args(hint)) if part in kinds), ColumnType.TEXT)
 
 
 #: Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.

@@ -6,16 +6,17 @@ import importlib.util
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mrc_topo.base.files import write_whole
 from mrclab.runs.experiment import Tree
-from mrclab.studies.cells import pages, workers
+from mrclab.studies.cells import pages, store
 from mrclab.studies.cells.measure import Cell, prepare, software
 from mrclab.studies.cells.pages import has_parquet, write
-from mrclab.studies.cells.workers import CellProgress, CellStore, CellTask
+from mrclab.studies.cells.store import CellAnswer, CellStore
+from mrclab.studies.engine import Show
 from mrclab.studies.figures import draw, tables
 from mrclab.studies.figures.model import Figure, FigureStatus, JudgedFigure, Measure, Seeded, Size, judged
 
@@ -169,7 +170,7 @@ def produce(
     plan: Plan,
     folder: pathlib.Path,
     jobs: int,
-    progress: Callable[[CellProgress], None] = lambda each: None,
+    show: Show = lambda progress: None,
 ) -> tuple[pathlib.Path, list[JudgedFigure]]:
     """Run what is missing, then write tables, plots and the page; return it, and the figures with their results.
 
@@ -180,28 +181,28 @@ def produce(
         WriteError: something could not be written; what was done stays done.
         LabError, ExperimentError: a figure's run cannot be; nothing was started.
     """
-    store = CellStore(folder)
+    kept = CellStore(folder)
     programs = software()
     planned = [(figure, list(plan.cells(figure))) for figure in figures]
     tasks = [
-        CellTask(cell.digest(programs), f"{figure.name}, {cell.name}, seed {cell.lab.seed}{way and ', ' + way}", cell)
+        cell.task(programs, f"{figure.name}, {cell.name}, seed {cell.lab.seed}{way and ', ' + way}")
         for figure, ways in planned
         for way, seeds in ways
         for cells in seeds
         for cell in cells
     ]
     for task in tasks:
-        prepare(task.cell)
-    failed = workers.run(tasks, store, jobs, progress)
+        prepare(task.work)
+    failed = store.run(tasks, kept, jobs, show)
     done: list[JudgedFigure] = []
     files: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
     for figure, ways in planned:
-        found = {way: _judged(figure, seeds, store, programs, failed) for way, seeds in ways}
+        found = {way: _judged(figure, seeds, kept, programs, failed) for way, seeds in ways}
         made = replace(found.pop(""), alternatives=found)
         files[figure.name] = _write(folder, made)
         digests = {cell.digest(programs) for _, seeds in ways for cells in seeds for cell in cells}
-        seconds[figure.name] = sum(map(store.seconds, digests))
+        seconds[figure.name] = sum(map(kept.seconds, digests))
         done.append(made)
     notes = [] if has_parquet() else ["Tables are CSV only: pyarrow is not installed."]
     notes += [] if _can_draw() else ["There are no plots: matplotlib is not installed."]
@@ -209,17 +210,17 @@ def produce(
 
 
 def _judged(
-    figure: Figure, seeds: Sequence[Sequence[Cell]], store: CellStore, programs: str, failed: dict[str, str]
+    figure: Figure, seeds: Sequence[Sequence[Cell]], store: CellStore, programs: str, failed: Mapping[str, CellAnswer]
 ) -> JudgedFigure:
     runs = []
     wrong = []
     for cells in seeds:
         digests = {cell.digest(programs): cell for cell in cells}
         results = {
-            cell.name: kept.result for digest, cell in digests.items() if (kept := store.get(digest)) is not None
+            cell.name: result for digest, cell in digests.items() if (result := store.result(digest)) is not None
         }
         runs.append(Seeded(cells[0].lab.seed, cells, results))
-        wrong += [f"{cell.name}: {failed[digest]}" for digest, cell in digests.items() if digest in failed]
+        wrong += [f"{cell.name}: {failed[digest].failure}" for digest, cell in digests.items() if digest in failed]
     return judged(figure, runs, wrong)
 
 
@@ -227,8 +228,8 @@ def _write(folder: pathlib.Path, made: JudgedFigure) -> list[str]:
     """Write the tables and plots of a figure; return the files' names."""
     name = made.figure.name
     rows = tables.points(made)
-    files = write(folder, name, tables.PointRow, rows, tables.NUMBERS)
-    files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made), tables.NUMBERS)
+    files = write(folder, name, tables.PointRow, rows)
+    files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made))
     if rows and _can_draw():
         files += draw.write(folder, made, rows)
     if made.measures and _can_draw():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from mrclab.studies.cells.pages import ColumnType
 from mrclab.studies.figures.model import JudgedFigure
 
 
@@ -46,10 +45,6 @@ class CheckRow(NamedTuple):
     seeds: int
     held: int
     passed: bool
-
-
-NUMBERS = dict.fromkeys(("x", "y", "low", "high", "least", "most"), ColumnType.NUMBER)
-NUMBERS |= dict.fromkeys(("seeds", "held"), ColumnType.WHOLE) | {"passed": ColumnType.TRUTH}
 
 
 def points(judged: JudgedFigure) -> list[PointRow]:

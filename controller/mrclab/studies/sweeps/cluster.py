@@ -12,10 +12,8 @@ import importlib
 import importlib.util
 import logging
 import pathlib
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -24,6 +22,7 @@ from mrc_topo.base import document
 from mrc_topo.base.document import DocumentError, Model, printable
 from mrc_topo.shipped import install, requirement
 from mrclab.runs.experiment import ExperimentError, Tree
+from mrclab.studies.engine import without_interrupt
 from mrclab.studies.sweeps.spec import nearest
 from p4lite.scratch import scratch
 
@@ -190,20 +189,12 @@ def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterato
 
 @contextlib.contextmanager
 def _loop_ignoring_interrupt() -> Iterator[Any]:
-    """Yield Dask's event loop in a thread that ignores Ctrl-C, as do the processes that it starts.
-
-    The terminal sends the signal to all of them, but it is meant for the command, which then ends them.
-    """
+    """Yield Dask's event loop in a thread that ignores Ctrl-C, as do the processes that it starts."""
     from distributed.utils import LoopRunner
 
-    # Python's tracker of shared memory inherits the handling of Ctrl-C at its start, so it must be started before.
-    resource_tracker.ensure_running()
     runner = LoopRunner()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with without_interrupt():
         runner.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         yield runner.loop
     finally:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import io
-import json
 import math
 import pathlib
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 
@@ -22,7 +19,6 @@ from mrc_host.answers import JobProgress, Times
 from mrc_host.policy import PolicyError
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
-from mrclab.lab.requested import LimitError
 from mrclab.results import performance, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
@@ -30,26 +26,10 @@ from mrclab.results.recording import Recording
 from mrclab.runs import compare, execute, sessions
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
-from p4lite.scratch import scratch
-from p4lite.switch.errors import BuildError
+from mrclab.studies.engine import Answer, RunStatus, ending
 
 Scalar = float | int | str | bool | None
 Row = Mapping[str, Scalar]
-
-
-class RunStatus(StrEnum):
-    """How a run ended.
-
-    `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
-    `DIED`: each worker died that took it, or the machine lacked something. `STRANGER`: of a worker with other sources
-    or files than the command's, of which no result may count.
-    """
-
-    GOOD = "good"
-    FAILED = "failed"
-    ERROR = "error"
-    DIED = "died"
-    STRANGER = "stranger"
 
 
 @dataclass(frozen=True)
@@ -69,21 +49,13 @@ class RunTask:
 
 
 @dataclass(frozen=True)
-class RunAnswer:
-    """What a run left. `failure`: why it is not good, in a line; `rows`: numbers by column, with `variant` and
-    `condition` of a comparison; `seconds`: how long it took; `log`: what was printed, and the traceback of an error,
-    which is kept in a file of its own."""
+class RunAnswer(Answer):
+    """What a run left. `rows`: numbers by column, with `variant` and `condition` of a comparison; `seconds`: how long
+    it took; `log`: what was printed, and the traceback of an error, which is kept in a file of its own."""
 
-    status: RunStatus
-    failure: str
     rows: list[Row]
     seconds: float
     log: str | None = field(default=None, metadata=OMIT_NONE)
-
-    @property
-    def good(self) -> bool:
-        """Return whether it is as it should be."""
-        return self.status is RunStatus.GOOD
 
     def same(self, other: RunAnswer) -> bool:
         """Return whether another time left the same."""
@@ -148,15 +120,6 @@ def digest_of(path: str) -> str:
         return ""
 
 
-@contextlib.contextmanager
-def lab_file(document: Tree) -> Iterator[str]:
-    """Yield the path of a file with a lab's document, as long as the context lasts."""
-    with scratch("sweep") as folder:
-        path = pathlib.Path(folder, "lab.yaml")
-        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
-        yield str(path)
-
-
 def perform(task: RunTask) -> RunAnswer:
     """Do a run. Raises nothing except for a signal."""
     begin = time.monotonic()
@@ -173,25 +136,14 @@ def perform(task: RunTask) -> RunAnswer:
         # A run that cannot be done is recorded with the reason. A policy's mistake is no `Exception`, so that it ends
         # the run in which it is made; the other runs of the sweep may have other policies or other settings.
         except (Exception, PolicyError) as error:  # noqa: BLE001
-            status = RunStatus.DIED if _of_the_machine(error) else RunStatus.ERROR
-            failure = f"{type(error).__name__}: {error}".splitlines()[0][:500]
+            status, failure = ending(error)
             traceback.print_exc(file=said)
     return RunAnswer(status, failure, rows, time.monotonic() - begin, said.getvalue())
 
 
-#: Of the system's errors, those of a machine that lacks something, which it may have next time.
-_SCARCE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
-
-
-def _of_the_machine(error: BaseException | None) -> bool:
-    """Return whether an error, or one that it came of, is of the machine and not of the run."""
-    while error is not None:
-        if isinstance(error, (MemoryError, BuildError, LimitError)):
-            return True
-        if isinstance(error, OSError) and error.errno in _SCARCE:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def died(failure: str) -> RunAnswer:
+    """Return the answer of a run that ended each worker that took it; `failure`: what Dask says of that."""
+    return RunAnswer(RunStatus.DIED, "each worker died that took it", [], 0.0, failure)
 
 
 def run_in_worker(task: object) -> object:
@@ -217,7 +169,7 @@ def _lab(task: RunTask, clock: str) -> Tree:
 def _experiment(task: RunTask) -> tuple[list[Row], str]:
     experiment = Experiment.model_validate(task.content)
     with (
-        lab_file(_lab(task, experiment.clock)) as path,
+        sessions.lab_file(_lab(task, experiment.clock)) as path,
         sessions.session_for(
             path,
             experiment.clock,
@@ -315,7 +267,7 @@ def _finite(value: float | None) -> float | None:
 
 def _comparison(task: RunTask) -> tuple[list[Row], str]:
     comparison = Comparison.model_validate(task.content)
-    with lab_file(_lab(task, comparison.clock)) as path:
+    with sessions.lab_file(_lab(task, comparison.clock)) as path:
         comparison = comparison.model_copy(update={"lab": path})
         cells, ideals = compare.compare(comparison), compare.ideals(comparison)
     first = comparison.conditions[0].name

@@ -15,8 +15,9 @@ from markupsafe import Markup
 from mrc_topo.base.files import write_whole
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.pages import csv_of, interval
+from mrclab.studies.engine import RunStatus
 from mrclab.studies.sweeps import measure, spec, work
-from mrclab.studies.sweeps.measure import Row, RunStatus, Scalar
+from mrclab.studies.sweeps.measure import Row, Scalar
 from mrclab.studies.sweeps.plan import SweepPlan
 from mrclab.studies.sweeps.spec import PlotSpec, nearest, quantity
 
@@ -151,18 +152,6 @@ def _spot(x: Scalar, rows: Sequence[Row], y: str, label: str | None) -> CurvePoi
 
 
 FILE = "differences.csv"
-HEADS = (
-    "measure",
-    "where",
-    "key",
-    "first",
-    "value",
-    "pairs",
-    "first_mean",
-    "difference",
-    "half_of_95_percent",
-    "differs",
-)
 
 
 @dataclass(frozen=True)
@@ -193,10 +182,10 @@ class PairedDifference:
         """Return the difference as a share of the first value's mean; None if that is 0."""
         return self.mean / abs(self.first_mean) if self.first_mean else None
 
-    def cells(self) -> list[Scalar]:
-        """Return the row of the file, in the order of `HEADS`."""
-        about = [self.measure, self.where, self.key, self.first, self.value]
-        return [*about, self.pairs, self.first_mean, self.mean, self.half, self.differs]
+
+#: Columns of the file, by the attributes of a difference that they show.
+HEADS = {name: name for name in (*PairedDifference.__annotations__, "differs")}
+HEADS |= {"mean": "difference", "half": "half_of_95_percent"}
 
 
 def differences(plan: SweepPlan, rows: Sequence[Row]) -> list[PairedDifference]:
@@ -216,7 +205,7 @@ def differences(plan: SweepPlan, rows: Sequence[Row]) -> list[PairedDifference]:
 
 def csv(found: Sequence[PairedDifference]) -> str:
     """Return the text of the file `differences.csv`."""
-    return csv_of(HEADS, [each.cells() for each in found])
+    return csv_of(HEADS.values(), [[getattr(each, name) for name in HEADS] for each in found])
 
 
 def _compared(plan: SweepPlan, rows: Sequence[Row]) -> str | None:
@@ -337,14 +326,7 @@ def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
 
 def _svg(number: int, chart: Chart, dots: bool) -> str:
     """Return a chart as SVG to stand in a page; the same bytes for the same numbers, with the same matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    settings = {"svg.hashsalt": f"mrclab-{number}", "svg.fonttype": "none", "font.size": 9}
-    with matplotlib.rc_context(settings):
-        drawn, plot = pyplot.subplots(figsize=SIZE, layout="constrained")
+    with pages.drawing(str(number), figsize=SIZE) as (drawn, plot):
         places: dict[str, float] = {}
         for at, (name, curve) in enumerate(chart.curves.items()):
             known = [spot for spot in curve if spot.mean is not None]
@@ -383,6 +365,4 @@ def _svg(number: int, chart: Chart, dots: bool) -> str:
         plot.grid(alpha=0.3)
         if any(chart.curves):
             plot.legend(fontsize=8)
-        text = pages.svg_of(drawn)
-        pyplot.close(drawn)
-    return text
+        return pages.svg_of(drawn)

@@ -22,7 +22,7 @@ from mrclab.lab.faults.action import FailureError
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import OwnProgramError
-from mrclab.runs import compare, execute, precheck
+from mrclab.runs import compare, execute, precheck, sessions
 from mrclab.runs.compare import Comparison, known_comparisons
 from mrclab.runs.experiment import (
     Experiment,
@@ -331,7 +331,7 @@ def _problems(source: Source, base: Base, point: DesignPoint) -> Iterator[tuple[
             own.check(topology, made.clock, made.transport)
             precheck.check(made, topology)
         else:
-            with measure.lab_file(lab) as file:
+            with sessions.lab_file(lab) as file:
                 compare.check(made.model_copy(update={"lab": file}))
     except (ExperimentError, FailureError, RunError, LabError, ConfigError, OwnProgramError) as error:
         text = str(error).splitlines()[0]

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import itertools
 import json
 import os
 import pathlib
-import secrets
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mrc_topo.base import interruption
 from mrc_topo.base.document import Document, printable
-from mrc_topo.base.errors import MrclabError
 from mrc_topo.base.files import write_whole
-from mrc_topo.base.plain import decode, encode
+from mrc_topo.base.plain import encode
 from mrclab.results.reading import FolderError, document_of, readable
 from mrclab.runs.experiment import ExperimentError, Tree, check_trusted
+from mrclab.studies import engine
 from mrclab.studies.cells.pages import ColumnType, csv_of, has_parquet, parquet_of
-from mrclab.studies.cells.workers import RUNS, DocumentStore
+from mrclab.studies.engine import RUNS, DocumentStore, Executor, Show, Study, Task
 from mrclab.studies.sweeps import measure, plan
-from mrclab.studies.sweeps.measure import Row, RunAnswer, RunStatus, Scalar
+from mrclab.studies.sweeps.measure import Row, RunAnswer, Scalar
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
 from mrclab.studies.sweeps.spec import quantity, source_of
 
@@ -32,9 +27,11 @@ PLAN, LOGS, DATASET, CSV = "sweep.json", "logs", "dataset", "sweep.csv"
 #: Runs whose rows are in one file of the dataset.
 PART = 64
 SHORT = 12
+SweepStudy = Study[SweepRun, RunAnswer]
+SweepExecutor = Executor[SweepRun, RunAnswer]
 
 
-class SweepStore:
+class SweepStore(DocumentStore[RunAnswer]):
     """A sweep's folder, which exists; `close` lets another command have it.
 
     Raises:
@@ -42,8 +39,8 @@ class SweepStore:
     """
 
     def __init__(self, folder: pathlib.Path, made: SweepPlan) -> None:
-        self.folder, self.plan = folder, made
-        self._runs = DocumentStore(folder, RunAnswer)
+        super().__init__(folder, RunAnswer)
+        self.place, self.plan = folder, made
         self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,17 +59,17 @@ class SweepStore:
         os.close(self._lock)
 
     def _check_whose(self) -> None:
-        known = _read(self.folder / PLAN)
+        known = _read(self.place / PLAN)
         if known is None:
             return
         sweep, mine = known.get("sweep"), self.plan.source.sweep.name
         name = sweep.get("name") if isinstance(sweep, dict) else None
         if name != mine:
             text = f"it holds the sweep '{name}', and one dataset is of one sweep; choose another for '{mine}' with -o"
-            raise ExperimentError(f"{printable(str(self.folder))}: {printable(text)}")
+            raise ExperimentError(f"{printable(str(self.place))}: {printable(text)}")
         if known.get("software") != self.plan.software:
             raise ExperimentError(
-                f"{printable(str(self.folder))}: its runs were made by other sources of mrclab, and one dataset is of "
+                f"{printable(str(self.place))}: its runs were made by other sources of mrclab, and one dataset is of "
                 "one version; choose another folder with -o, or remove this one"
             )
 
@@ -83,28 +80,31 @@ class SweepStore:
             WriteError: something could not be written.
         """
         for name in (RUNS, LOGS, DATASET):
-            (self.folder / name).mkdir(exist_ok=True)
-        write_whole(self.folder / PLAN, json.dumps(self.plan.document(), indent=1, sort_keys=True) + "\n")
+            (self.place / name).mkdir(exist_ok=True)
+        write_whole(self.place / PLAN, json.dumps(self.plan.document(), indent=1, sort_keys=True) + "\n")
         for number in range(self._parts()):
             self._part(number)
 
-    def get(self, run: SweepRun) -> RunAnswer | None:
-        """Return the answer of a run; None if it was not done, or its file cannot be read."""
-        return self._runs.get(run.digest)
+    def study(self, *, again: bool = False) -> SweepStudy:
+        """Return the runs of the plan, with those that are kept; `again`: do those again that are not good."""
+        tasks = (Task(run.digest, "", run) for run in self.plan.runs)
+        return Study(tasks, self.get, self.keep, again=again)
 
-    def put(self, run: SweepRun, answer: RunAnswer) -> None:
-        """Keep the answer of a run.
+    def keep(self, task: Task[SweepRun], answer: RunAnswer) -> RunAnswer:
+        """Keep the answer of a run, and what it printed in a file of its own if it is not good.
 
         Raises:
             WriteError: it could not be written; what was kept before stays.
         """
-        log = self.folder / LOGS / f"{run.digest}.log"
+        run, kept = task.work, replace(answer, log=None)
+        log = self.place / LOGS / f"{run.digest}.log"
         if answer.good:
             log.unlink(missing_ok=True)
         else:
             write_whole(log, self._log(run, answer))
-        self._runs.put(run.digest, replace(answer, log=None))
+        self.put(run.digest, kept)
         self._part(run.index // PART)
+        return kept
 
     def _log(self, run: SweepRun, answer: RunAnswer) -> str:
         lab, content = self.plan.documents(run)
@@ -128,16 +128,16 @@ class SweepStore:
         for number in range(self._parts()):
             self._part(number)
         wanted = {f"part-{number:05}.parquet" for number in range(self._parts())}
-        for path in (self.folder / DATASET).iterdir():  # of an earlier, longer plan
+        for path in (self.place / DATASET).iterdir():  # of an earlier, longer plan
             if path.name not in wanted:
                 path.unlink()
         heads = list(columns(self.plan))
         found = [[row[head] for head in heads] for row in rows(self.plan, self.answers())]
-        _write(self.folder / CSV, csv_of(heads, found).encode())
+        _write(self.place / CSV, csv_of(heads, found).encode())
 
     def answers(self) -> Iterator[tuple[SweepRun, RunAnswer]]:
         """Yield all runs that are there, in the order of the plan."""
-        return answers(self.folder, self.plan)
+        return answers(self.place, self.plan)
 
     def _parts(self) -> int:
         return -(-len(self.plan.runs) // PART)
@@ -147,13 +147,13 @@ class SweepStore:
         if not has_parquet():
             return
         own = self.plan.runs[number * PART : (number + 1) * PART]
-        if not all((self.folder / RUNS / f"{run.digest}.json").exists() for run in own):
+        if not all((self.folder / f"{run.digest}.json").exists() for run in own):
             return
-        found = [(run, answer) for run in own if (answer := self.get(run)) is not None]
+        found = [(run, answer) for run in own if (answer := self.get(run.digest)) is not None]
         if len(found) == len(own):
             lines = list(rows(self.plan, found))
             table = {head: (kind, [row[head] for row in lines]) for head, kind in columns(self.plan).items()}
-            _write(self.folder / DATASET / f"part-{number:05}.parquet", parquet_of(table))
+            _write(self.place / DATASET / f"part-{number:05}.parquet", parquet_of(table))
 
 
 def _write(path: pathlib.Path, data: bytes) -> None:
@@ -250,151 +250,26 @@ def cell(value: object, kind: ColumnType) -> Scalar:
     return float(number) if kind is ColumnType.NUMBER else number
 
 
-#: Runs that the scheduler knows at a time: enough to keep its workers busy while others join and leave.
-LEAST_AHEAD, AHEAD = 64, 4
-
-#: Does runs, in any order.
-Answers = Generator[tuple[SweepRun, RunAnswer], None, None]
-Executor = Callable[[SweepPlan, Sequence[SweepRun]], Answers]
-
-
-class SweepCut(MrclabError):
-    """The sweep cannot go on; finished runs are kept, and the same command continues it."""
-
-
-@dataclass(frozen=True)
-class SweepProgress:
-    """The progress of a sweep.
-
-    It has the runs that are done of all, those of them that are not good, and seconds that the others may take (None:
-    not yet known).
-    """
-
-    done: int
-    total: int
-    bad: int
-    left_s: float | None
-
-
 def carry_out(
-    store: SweepStore,
-    executor: Executor,
-    progress: Callable[[SweepProgress], None] = lambda each: None,
-    *,
-    again: bool = False,
+    store: SweepStore, study: SweepStudy, executor: SweepExecutor, show: Show = lambda progress: None
 ) -> list[tuple[SweepRun, RunAnswer]]:
-    """Do the runs of the store's plan that it does not have; return those that are not good, of all.
-
-    Args:
-        again: do those again that were not good.
+    """Do the runs of a sweep that are missing; return those that are not good, of all.
 
     Raises:
         WriteError: a run could not be kept; those before it were.
-        SweepCut: the scheduler is gone, or a worker is another version.
+        StudyCut: the scheduler is gone, or a worker is another version.
     """
     store.begin()
-    waiting, bad = missing(store, again=again)
-    total = len(store.plan.runs)
-    done = before = total - len(waiting)
-    begin = time.monotonic()
-    progress(SweepProgress(done, total, len(bad), None if waiting else 0.0))
-    with contextlib.closing(executor(store.plan, waiting)) as answers:
-        for run, answer in answers:
-            if answer.status is RunStatus.STRANGER:
-                kept = f"{done} of {total} runs are kept, the same command goes on"
-                raise SweepCut(f"a worker cannot take part: {answer.failure}; {kept}")
-            store.put(run, answer)
-            done += 1
-            if not answer.good:
-                bad[run.index] = (run, replace(answer, log=None))
-            left = (time.monotonic() - begin) / (done - before) * (total - done)
-            progress(SweepProgress(done, total, len(bad), left))
+    bad = study.carry_out(executor, show)
     store.finish()
-    return [bad[index] for index in sorted(bad)]
+    return [(run, bad[run.digest]) for run in store.plan.runs if run.digest in bad]
 
 
-def missing(store: SweepStore, *, again: bool = False) -> tuple[list[SweepRun], dict[int, tuple[SweepRun, RunAnswer]]]:
-    """Return the runs that are to be done, and by their place those that are done and not good. What its workers died
-    of, or a machine lacked something for, is done again in any case: next time it may be otherwise."""
-    waiting, bad = [], {}
-    for run in store.plan.runs:
-        answer = store.get(run)
-        if answer is None or answer.status is RunStatus.DIED or (again and not answer.good):
-            waiting.append(run)
-        elif not answer.good:
-            bad[run.index] = (run, answer)
-    return waiting, bad
+def here(plan: SweepPlan) -> SweepExecutor:
+    """Return the executor that does runs in this process."""
+    return engine.here(lambda run: measure.perform(plan.task(run)))
 
 
-def here(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
-    """Do runs in this process, one after another."""
-    for run in runs:
-        answer = measure.perform(plan.task(run))
-        # The terminal's signal also ends what a run has started, which is no result of it.
-        interruption.check()
-        yield run, answer
-
-
-def on_dask(client: Any) -> Executor:
-    """Return an executor that gives runs to the workers of a Dask cluster.
-
-    A run whose worker died is done by another; a run that ends several workers is an error.
-    """
-
-    def execute(plan: SweepPlan, runs: Sequence[SweepRun]) -> Answers:
-        from distributed import as_completed
-        from distributed.scheduler import KilledWorker
-
-        waiting = iter(runs)
-        # Of this command alone: a scheduler may serve others, or remember an earlier one.
-        mark = secrets.token_hex(4)
-        at: dict[str, SweepRun] = {}
-
-        def submit(run: SweepRun) -> Any:
-            key = f"mrclab-{mark}-{run.digest}"
-            at[key] = run
-            return client.submit(measure.run_in_worker, encode(plan.task(run)), key=key, pure=False)
-
-        ahead = max(LEAST_AHEAD, AHEAD * sum(client.nthreads().values()))
-        first = [submit(run) for run in itertools.islice(waiting, ahead)]
-        futures = as_completed(first, loop=client.loop)
-        try:
-            for future in _completed(futures):
-                run = at.pop(future.key)
-                try:
-                    answer = decode(RunAnswer, future.result(), lenient=True)
-                except KilledWorker as error:
-                    answer = RunAnswer(RunStatus.DIED, "each worker died that took it", [], 0.0, str(error))
-                except BaseException as error:
-                    if not _lost(client, error):
-                        raise
-                    kept = "what is done is kept, the same command goes on"
-                    raise SweepCut(f"the scheduler is gone ({type(error).__name__}); {kept}") from error
-                future.release()
-                following = next(waiting, None)
-                if following is not None:
-                    futures.add(submit(following))
-                yield run, answer
-        finally:
-            with contextlib.suppress(Exception):  # of a scheduler that may be gone
-                client.cancel(list(futures.futures))
-
-    return execute
-
-
-def _completed(futures: Any) -> Iterator[Any]:
-    """Yield the futures of Dask's `as_completed`, to which more may be added, and look for signals meanwhile."""
-    while not futures.is_empty():
-        interruption.check()
-        if futures.has_ready():
-            yield next(futures)
-        else:
-            interruption.sleep(interruption.LOOK_S / 5)
-
-
-def _lost(client: Any, error: BaseException) -> bool:
-    """Return whether a future ended because the scheduler no longer knows it."""
-    from asyncio import CancelledError as Cancelled
-    from concurrent.futures import CancelledError
-
-    return isinstance(error, CancelledError | Cancelled | OSError) or client.status != "running"
+def on_dask(client: Any, plan: SweepPlan) -> SweepExecutor:
+    """Return the executor that gives runs to the workers of a Dask cluster."""
+    return engine.dask(client, measure.run_in_worker, lambda run: encode(plan.task(run)), RunAnswer, measure.died)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,13 @@ import typer.testing
 
 from mrc_fluid import caveat, kernels, queueing
 from mrc_fluid.calibration import calibrate, large, produce
-from mrc_fluid.calibration.calibrate import CalibrationResult, CalibrationScenario, ComparedValue
-from mrc_fluid.calibration.startup import StartupSampler
+from mrc_fluid.calibration.calibrate import CalibrationResult, CalibrationScenario, ComparedValue, PacketsAnswer
 from mrc_fluid.validation.scenario import Quantity
 from mrc_topo.base.errors import UsageError
 from mrc_topo.topology import Topology
 from mrclab.cli.app import app
 from mrclab.lab import describe
-from mrclab.studies.cells import measure
+from mrclab.studies.engine import RunStatus
 
 CUT = next(each for each in calibrate.SCENARIOS if each.fail and not each.of_port)
 runner = typer.testing.CliRunner()
@@ -29,18 +29,14 @@ class Packets:
     """A run of packets, and the model beside it as often as one likes."""
 
     def __init__(self, scenario: CalibrationScenario) -> None:
-        run = calibrate.cell(scenario, 1)
-        self.scenario, self.beginning = scenario, StartupSampler()
-        self.topology = measure.prepare(run)
-        result = measure.measure(run, self.beginning.look)
-        assert not result.failures
-        assert result.payload_share is not None
-        self.share = result.payload_share
-        self.found = calibrate._packets(result, scenario, self.topology, self.beginning)
+        self.scenario, self.answer = scenario, calibrate.perform((scenario, 1))
+        assert self.answer.good, self.answer.failure
 
     def rows(self) -> dict[str, ComparedValue]:
-        given = (self.scenario, 1, self.topology, self.share, self.beginning, kernels.reference())
-        rows = calibrate._rows(self.scenario, [(self.found, calibrate._model(*given))])
+        assert self.answer.result is not None
+        # The model changes the EVs from which it begins.
+        model = calibrate._model(self.scenario, 1, copy.deepcopy(self.answer), kernels.reference())
+        rows = calibrate._rows(self.scenario, [(self.answer.result, model)])
         return {row.what: row for row in rows}
 
 
@@ -81,17 +77,19 @@ def test_a_wrong_model_is_told(cut: Packets, monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr("mrc_fluid.shares.used", lambda load, room: 0.85 * np.minimum(load, 1.0))
         assert cut.rows()["goodput before"].error > calibrate.GOODPUT
     # Other EVs than the lab's.
-    drawn = cut.beginning.for_model
+    assert cut.answer.start is not None
+    flows, evs = copy.deepcopy(cut.answer.start)
+    evs.hop[:] = np.roll(evs.hop, 1, axis=2)
+    monkeypatch.setattr(cut, "answer", dataclasses.replace(cut.answer, start=(flows, evs)))
+    rows = cut.rows()
+    assert rows["EVs found dead"].packets != rows["EVs found dead"].model
 
-    def others(target: int, floor: int) -> Any:
-        flows, evs = drawn(target, floor)
-        evs.hop[:] = np.roll(evs.hop, 1, axis=2)
-        return flows, evs
 
-    with monkeypatch.context() as patch:
-        patch.setattr(cut.beginning, "for_model", others)
-        rows = cut.rows()
-        assert rows["EVs found dead"].packets != rows["EVs found dead"].model
+def test_a_run_of_packets_that_fails_ends_the_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = PacketsAnswer(RunStatus.FAILED, "a rank stood still")
+    monkeypatch.setattr(calibrate, "carry_out", lambda tasks, *rest: [failed for _ in tasks])
+    with pytest.raises(calibrate.CalibrationError, match="seed 11: a rank stood still"):
+        calibrate.calibrate(kernels.reference())
 
 
 def table(lost: float) -> CalibrationResult:
@@ -149,6 +147,6 @@ def test_a_number_of_nics_that_cannot_be_is_refused(nics: int) -> None:
 
 
 def test_packets_and_model_agree_where_nothing_fails() -> None:
-    seen, model = large.both(large.scenarios(32)[0], 1, kernels.reference())
+    ((seen, model),) = large.both(large.scenarios(32)[:1], 1, kernels.reference())
     for what in (Quantity.GOODPUT, Quantity.P50):
         assert model.values[what] == pytest.approx(seen.values[what], rel=0.15)

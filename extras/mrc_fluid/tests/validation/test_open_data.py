@@ -14,7 +14,8 @@ import yaml
 
 from mrc_fluid.validation import check, plots, readme, report, summary, variants
 from mrc_fluid.validation.check import ComparisonBasis
-from mrc_fluid.validation.differences import values
+from mrc_fluid.validation.closed import ClosedForm
+from mrc_fluid.validation.differences import Difference, values
 from mrc_fluid.validation.outcome import ScenarioOutcome, of_flows
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import OF_PACKETS, Backend, Quantity
@@ -92,13 +93,10 @@ def test_range_of_a_variant_is_of_its_seeds(suite_result: SuiteResult) -> None:
 
 
 def test_every_column_of_every_table_is_explained() -> None:
-    rows: dict[str, Any] = {
-        "flows": report.FlowRow, "values": report.ValueRow, "variants": report.VariantRow,
-        "differences": report.DifferenceRow, "closed-forms": report.FormRow,
-    }  # fmt: skip
-    assert {name: tuple(columns) for name, columns in readme.COLUMNS.items()} == {
-        name: row._fields for name, row in rows.items()
-    }
+    rows: dict[str, Any] = {"flows": report.FlowRow, "values": report.ValueRow, "variants": report.VariantRow}
+    assert {name: tuple(readme.COLUMNS[name]) for name in rows} == {name: row._fields for name, row in rows.items()}
+    for name, kind, more in (("differences", Difference, "beyond"), ("closed-forms", ClosedForm, "holds")):
+        assert set(readme.COLUMNS[name]) == {*kind.__annotations__, more}
 
 
 def test_plots_are_small_the_same_each_time_and_without_colour_alone(suite_result: SuiteResult) -> None:
