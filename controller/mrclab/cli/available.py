@@ -6,8 +6,8 @@ import pathlib
 
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.labfile import builtin_labs, load_lab
-from mrclab.cli.extras import contributions
 from mrclab.cli.listed import Available, ListedKind, Section
+from mrclab.extras import contributions
 from mrclab.runs.compare import known_comparisons, load_comparison
 from mrclab.runs.experiment import known_experiments, load_experiment
 from mrclab.studies.figures.catalogue import FIGURES

@@ -39,6 +39,7 @@ from mrclab.lab.records.rundir import (
     is_locked,
 )
 from mrclab.lab.requested import LabRequest
+from mrclab.lab.spread import machines_of
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import FabricProgram, program_of
 from p4lite.switch.errors import BuildError
@@ -92,18 +93,22 @@ def up(
 ) -> tuple[str, Topology]:
     """Bring a lab up that was checked (`LabRequest.of` with a clock); return its name and topology.
 
-    For a lab on several machines, `part` is the slice, and `key` that of the tunnels to the others (hexadecimal
-    digits): `mrclab.lab.machines`.
+    With `part` only this slice of a lab on several machines comes up, here; `key` is that of the tunnels to the others
+    (hexadecimal digits).
 
     Raises:
         ProgramError: p4c refuses the program, or the lab's own program cannot be used.
         RunError: the name is in use, or the lab did not come up.
+        UsageError: it is on several machines, and the extra for that is not here.
         HostNetError: Mininet is missing.
         NamespaceError: this machine does not allow namespaces.
     """
     topology, links = wanted.topology, wanted.links
     if topology.lab.machines and part is None:
-        raise RunError(f"lab '{topology.lab.name}' is on several machines, and only a part of it can be here")
+        machines_of(topology.lab.name).up(wanted, progress)
+        return topology.lab.name, topology
+    if wanted.connect is not None:
+        raise RunError(f"--connect leads to other machines, and lab '{topology.lab.name}' has no `machines`")
     if links == "veth" and topology.lab.switch != "p4lite":
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()

@@ -1,4 +1,4 @@
-"""Contributions of extras to the command line: packages beside the core, found by entry points of distributions."""
+"""Contributions of extras: packages beside the core, found by entry points of distributions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,33 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+#: The group and the package of the extra for labs on several machines.
+MACHINES = "mrclab.machines", "mrc_machines"
+
 
 @cache
 def contributions(group: str) -> dict[str, Any]:
     """Return the objects of an entry point group by name, without those whose package is missing, in order of name."""
     return {point.name: point.load() for point, _ in _points(group)}
+
+
+def need(group: str, package: str, what: str) -> Any:
+    """Return the object of an entry point group that only `package` contributes to; `what` needs it.
+
+    Raises:
+        UsageError: the package is not here; the text says how to get it.
+    """
+    found = contributions(group).get(package)
+    if found is None:
+        from mrc_topo.base.errors import UsageError
+        from mrc_topo.shipped import checkout
+
+        root = checkout()
+        way = "`pip install --force-reinstall mrclab`"
+        if root is not None:
+            way = f"get the folder extras/{package} of the repository, and type `make setup` in {root}"
+        raise UsageError(f"{what} needs the extra {package}, which is not installed here; {way}")
+    return found
 
 
 def tables(group: str) -> list[Any]:

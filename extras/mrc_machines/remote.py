@@ -18,15 +18,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from mrc_topo.base import rpc
-from mrc_topo.base.plain import encode
-from mrc_topo.placement import MACHINE, Placement, TunnelEnd
-from mrclab.lab import lifecycle
-from mrclab.lab.lab_slice import LabSlice
-from mrclab.lab.machines import probe
-from mrclab.lab.machines.sources import sources, version
-from mrclab.lab.machines.stream import Message, StreamBroken, StreamEnd
-from mrclab.lab.machines.verbs import (
+from mrc_machines import probe
+from mrc_machines.requests import (
     ControlAgent,
     ListAgents,
     MeasureFidelity,
@@ -36,6 +29,13 @@ from mrclab.lab.machines.verbs import (
     SliceAgents,
     SliceFidelity,
 )
+from mrc_machines.sources import sources, version
+from mrc_machines.stream import Message, StreamBroken, StreamEnd
+from mrc_topo.base import rpc
+from mrc_topo.base.plain import encode
+from mrc_topo.placement import MACHINE, Placement, TunnelEnd
+from mrclab.lab import lifecycle
+from mrclab.lab.lab_slice import LabSlice
 from mrclab.lab.processes.namespaces import has_time_namespaces
 from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
