@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mrc_machines.coordinator import recorded_machines
+from mrc_machines.lab_slice import relayed
 from mrc_machines.remote import VERBS
 from mrc_machines.requests import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
 from mrc_topo.placement import Placement
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostclient import HostClient, HostError
-from mrclab.lab.lab_slice import relayed
 from mrclab.lab.processes.process import Role, RoleKind, StoppedProcess
 from mrclab.lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrclab.lab.session.real import AgentProcess, RealSession

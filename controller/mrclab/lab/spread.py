@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import pathlib
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from mrclab import extras
 from mrclab.lab.records.rundir import Progress, RunDir
@@ -24,6 +25,23 @@ class SeveralMachines(Protocol):
 
     def session_of(self, name: str, *, fresh: bool) -> RealSession:
         """Open a session on a lab that is up on several machines; errors as `RealSession`."""
+
+
+class SliceOfLab(Protocol):
+    """What `lifecycle.up` starts instead of a whole lab. `daemon`: the module that holds it, with the arguments of
+    `mrclab.lab.daemon`; `descriptors`: what that inherits; `clock_ahead_ns`: how far the slice's monotonic clock is
+    ahead of this machine's."""
+
+    daemon: ClassVar[str]
+
+    @property
+    def descriptors(self) -> tuple[int, ...]: ...
+
+    @property
+    def clock_ahead_ns(self) -> int: ...
+
+    def save(self, folder: pathlib.Path, uid: int, gid: int) -> None:
+        """Save what the daemon reads, which runs as this user, into the lab's folder."""
 
 
 def machines_of(lab: str) -> SeveralMachines:
