@@ -20,7 +20,7 @@ PAGE = pathlib.Path(__file__).with_name("reference") / "code-map.md"
 BEGIN, END = "<!-- from `python docs/house.py` -->\n", "<!-- end -->\n"
 HOUSES = {
     "mrclab": 2, "mrc_topo": 1, "mrc_host": 2, "p4lite": 2, "p4lite_tools": 1,
-    "mrc_conform": 1, "mrc_fluid": 1, "mrc_torch": 1, "mrc_workshop": 1,
+    "mrc_conform": 1, "mrc_fluid": 1, "mrc_machines": 1, "mrc_torch": 1, "mrc_workshop": 1,
 }  # fmt: skip
 """Our packages, and down to which depth the packages in them are rooms of their own."""
 

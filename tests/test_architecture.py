@@ -15,9 +15,8 @@ from importlinter.cli import lint_imports
 
 ROOT = pathlib.Path(__file__).parents[1]
 ROOTS = ("p4", "topologies", "controller", "hosts", "extras")
-PACKAGES = (
-    "p4lite", "p4lite_tools", "mrc_topo", "mrc_host", "mrclab", "mrc_conform", "mrc_fluid", "mrc_torch", "mrc_workshop",
-)  # fmt: skip
+EXTRAS = ("mrc_conform", "mrc_fluid", "mrc_machines", "mrc_torch", "mrc_workshop")
+PACKAGES = ("p4lite", "p4lite_tools", "mrc_topo", "mrc_host", "mrclab", *EXTRAS)
 # Folders of C, in each of which files use each other in one direction.
 C_FOLDERS = ("p4/p4lite/switch/core/fabric", "p4/p4lite/switch/core/program", "hosts/libmrc/src")
 # What would give the protocol core I/O, clocks, threads or hidden randomness.

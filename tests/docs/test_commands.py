@@ -112,7 +112,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (
         r"mrclab part",
         "a process of a lab on several machines, commanded by its coordinator",
-        "tests/machines/test_lifecycle.py",
+        "extras/mrc_machines/tests/test_lifecycle.py",
     ),
     (r"pytest tests/topo/test_labfile\.py", "a test itself", "tests/topo/test_labfile.py"),
     (r"python -m pytest .*", "a test itself", "tests/platforms/test_mac.py"),

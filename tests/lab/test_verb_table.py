@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from mrclab.cli.app import app
-from mrclab.cli.verbs import HIDDEN, VERBS, Group
+from mrclab.cli.verbs import VERBS, Group
 from support import cli
 
 
@@ -37,12 +37,6 @@ def test_help_has_all_groups_and_examples(capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert VERBS["logs"].examples[-1] in shown
     assert "--verbose" in shown
-
-
-def test_hidden_verbs_can_be_called_and_are_not_listed() -> None:
-    group = typer.main.get_command(app)
-    assert [group.commands[verb].hidden for verb in HIDDEN] == [True]  # type: ignore[attr-defined]
-    assert not HIDDEN & set(group.list_commands(typer.Context(group)))  # type: ignore[attr-defined]
 
 
 def test_help_imports_no_verb() -> None:

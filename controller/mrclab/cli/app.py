@@ -30,7 +30,7 @@ from p4lite.terminal import look_by
 def _verb(name: str) -> Any:
     """Import a verb's module and make its command."""
     with interruption.idle():
-        module = importlib.import_module((name in VERBS and VERBS[name].module) or f"mrclab.cli.{name}")
+        module = importlib.import_module((VERBS | HIDDEN)[name].module or f"mrclab.cli.{name}")
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -66,7 +66,7 @@ def on_lab(name: str | None) -> Iterator[RealSession]:
         HostError: something of it does not answer.
     """
     from mrclab.lab.hosts.hostclient import HostError
-    from mrclab.lab.machines.session import session_of
+    from mrclab.lab.spread import session_of
     from mrclab.runs.endings import LOST, is_silence
 
     session = session_of(the_lab(name))

@@ -12,13 +12,13 @@ from mrc_topo.base.interruption import interruptible
 from mrc_topo.labfile import load_lab
 from mrclab.cli.common import lab_file, need_namespaces, own_lab
 from mrclab.cli.outcome import clock_of
+from mrclab.extras import need
 from mrclab.lab.payloads import NOT_VERIFIED
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.real import RealSession
 from mrclab.runs import perf
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.sessions import session_for
-from p4lite.contributions import contributions
 
 TRANSPORTS = ("mrc", "roce")
 BACKENDS = ("workload", "torch", "gloo")
@@ -54,14 +54,13 @@ def verb(
     up = own_lab() if lab is None and clock != "virtual" else None
     own = backend == "workload"
     clock = clock_of(clock) or ("real" if up is not None or not own else "virtual")
-    by_torch = None if own else contributions("mrclab.perf").get("torch")
+    by_torch = None
     if not own:
         if clock != "real":
             raise ExperimentError(f"--backend {backend} runs programs, which there are on the real clock only")
         if qps > 1:
             raise ExperimentError("--qps is of workloads; torch.distributed has as many queue pairs as it needs")
-        if by_torch is None:
-            raise ExperimentError(f"--backend {backend} needs the extra mrc_torch, which is not installed here")
+        by_torch = need("mrclab.perf", "mrc_torch", f"--backend {backend}")
         by_torch.need("torch")
     name = lab_file(lab, clock) if lab else ("default" if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)

@@ -15,7 +15,6 @@ from mrc_host.requests import GetSummary
 from mrc_topo.base.plain import OMIT_NONE, encode
 from mrclab.cli.common import LabName, on_lab
 from mrclab.lab.hosts.hostclient import HostClient, HostError
-from mrclab.lab.machines.session import SpreadSession
 from mrclab.lab.management import clustermapper, denylist
 from mrclab.lab.processes.process import StoppedProcess
 from mrclab.lab.records.rundir import all_runs
@@ -111,18 +110,17 @@ def lab_status(session: RealSession) -> LabStatus:
     if session.state.switch != "p4lite":
         # The wires answer in a switch's place.
         silent = [role for role in silent if role not in {switch.name for switch in session.topology.switches}]
-    spread = session if isinstance(session, SpreadSession) else None
     info: dict[int, SwitchInfo]
     stats: dict[int, DeviceStats]
     if silent:  # a call to a frozen process blocks until it continues
         info, stats = {}, {}
-    elif spread is not None:  # a machine may be lost while it is asked
-        info, stats = spread.target.answering()
+    elif session.machine_of:  # a machine may be lost while it is asked
+        info, stats = session.target.answering()
     else:
         info, stats = session.target.info().switches, session.target.stats()
     # Asked only now: until a machine that does not answer is known to be lost, the questions above have taken as long.
-    lost = {} if spread is None else spread.lost()
-    gone = {} if spread is None else {host: lost.get(at) for host, at in spread.placement.machine_of.items()}
+    lost = session.lost()
+    gone = {host: lost.get(machine) for host, machine in session.machine_of.items()}
     dead = {death.role for death in session.state.record.deaths}
     switches = [
         SwitchRow(
@@ -139,7 +137,7 @@ def lab_status(session: RealSession) -> LabStatus:
     switches += [
         SwitchRow(switch.name, "lost" if gone.get(switch.name) else "no answer", len(switch.links))
         for switch in session.topology.switches
-        if gone.get(switch.name) or (spread is not None and not silent and switch.name not in told)
+        if gone.get(switch.name) or (session.machine_of and not silent and switch.name not in told)
     ]
     hosts = [_host(name, client, gone.get(name), frozen.get(name)) for name, client in session.clients.items()]
     return LabStatus(
@@ -156,7 +154,7 @@ def lab_status(session: RealSession) -> LabStatus:
         denied=sorted(session.denied),
         health=_health(session, {*frozen, *(host for host, how in gone.items() if how)}),
         harm=session.harm(),
-        machines={} if spread is None else spread.machines(),
+        machines=session.machines(),
     )
 
 

@@ -11,17 +11,16 @@ from mrc_topo.base.interruption import interruptible
 from mrclab.cli.common import Compiler, Switch, TrustCode
 from mrclab.cli.livepage import Web, check_page, page
 from mrclab.cli.progress import steps
-from mrclab.lab import describe
-from mrclab.lab.machines import connect as reach
-from mrclab.lab.machines import lifecycle
+from mrclab.lab import describe, lifecycle
 from mrclab.lab.records.rundir import VARIABLE, RunError
 from mrclab.lab.requested import LabRequest
+from mrclab.lab.spread import machines_of
 
 Connect = Annotated[
     str | None,
     typer.Option(
-        help=f"for a lab on several machines: what leads to one, with its name for {{ssh}}; else the variable "
-        f"{reach.VARIABLE}, else `{reach.DEFAULT}`"
+        help="for a lab on several machines: what leads to one, with its name for {ssh} (default: $MRCLAB_CONNECT, "
+        "otherwise ssh)"
     ),
 ]
 
@@ -62,9 +61,11 @@ def _up(wanted: LabRequest) -> str:
         typer.echo(f"warning: {wanted.lab}: {text}", err=True)
     with steps() as tell:
         name, topology = lifecycle.up(wanted, tell)
-    for text in lifecycle.in_pieces(name, topology):
-        typer.echo(f"warning: {wanted.lab}: {text}", err=True)
-    where = f" on {len(topology.lab.machines)} machines" if topology.lab.machines else ""
+    where = ""
+    if topology.lab.machines:
+        where = f" on {len(topology.lab.machines)} machines"
+        for text in machines_of(name).warnings(topology):
+            typer.echo(f"warning: {wanted.lab}: {text}", err=True)
     typer.echo(
         f"lab {name} is up{where}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
         f"{len(topology.links)} links; try: mrclab run ring_all_reduce"

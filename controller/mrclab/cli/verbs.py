@@ -24,13 +24,14 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: its group; the first sentence of its docstring; commands that can be typed as they stand; and the module
-    that has it, if it is not the one of its name here."""
+    """A verb: its group; the first sentence of its docstring; commands that can be typed as they stand; the module that
+    has it, if it is not the one of its name here; and whether it is left out of lists, since no user types it."""
 
     group: Group
     summary: str
     examples: tuple[str, ...]
     module: str = ""
+    hidden: bool = False
 
 
 #: In the order in which `--help` has them.
@@ -177,11 +178,11 @@ _CORE = {
         ("mrclab export containerlab tiny -o tiny.clab.yml", "mrclab export sonic default -o switches"),
     ),
 }
-#: Verbs of the core and of extras.
-VERBS: dict[str, Verb] = {**_CORE}
+_ALL: dict[str, Verb] = {**_CORE}
 for _verbs in tables("mrclab.verbs"):
-    VERBS |= _verbs
-#: Verbs that no user types.
-HIDDEN = frozenset({"part"})
+    _ALL |= _verbs
+#: Verbs of the core and of extras: those of lists, and those that no user types.
+VERBS = {name: verb for name, verb in _ALL.items() if not verb.hidden}
+HIDDEN = {name: verb for name, verb in _ALL.items() if verb.hidden}
 #: Verbs of earlier versions, and what to write instead.
 RENAMED = {"experiments": "list experiments"}

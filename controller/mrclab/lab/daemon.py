@@ -27,13 +27,11 @@ from typing import IO, TYPE_CHECKING
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.rpc import SelectLoop, Server, refusing
 from mrc_topo.labfile import LabError, load_lab
-from mrc_topo.placement import Placement
-from mrc_topo.topology import Switch, Topology
+from mrc_topo.topology import Host, Switch, Topology
 from mrclab.lab import describe
 from mrclab.lab.hosts import hostnet
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.hosts.hostnet import HostNet, HostNetError
-from mrclab.lab.lab_slice import LabSlice
 from mrclab.lab.processes import namespaces
 from mrclab.lab.processes.namespaces import NamespaceError
 from mrclab.lab.processes.process import SHELL, ProcessExit, ProgressTimeout, StoppedProcess, cause, frozen, several
@@ -118,19 +116,16 @@ def release(process: subprocess.Popen[bytes]) -> None:
 
 
 class Daemon:
-    """One lab from start to end."""
+    """One lab from start to end. A slice of a lab on several machines overrides the first methods."""
+
+    #: Descriptors that the fabric's process inherits.
+    inherited: tuple[int, ...] = ()
 
     def __init__(self, folder: LabFolder, topology: Topology, transport: str, links: str, bmv2: str = "") -> None:
         self.folder = folder
         self.topology = topology = topology.for_transport(transport)
         self.transport = transport
-        #: The slice of this machine, for a lab on several machines.
-        self.part = LabSlice.load(folder.path)
-        self.placement = Placement(topology)
-        self.hosts, self.switches = list(topology.hosts), list(topology.switches)
-        if self.part is not None:
-            self.hosts = self.placement.hosts(self.part.machine)
-            self.switches = self.placement.switches(self.part.machine)
+        self.hosts, self.switches = self.elements()
         self.net = HostNet(topology, veth=links == "veth", hosts=self.hosts, check=self.check_ended)
         self.names = folder.path / "hosts"
         self.children: dict[str, subprocess.Popen[bytes]] = {}
@@ -154,6 +149,18 @@ class Daemon:
         self.nice = may_set_niceness()
         if self.nice:
             raise_session("self")
+
+    def elements(self) -> tuple[list[Host], list[Switch]]:
+        """Return the hosts and switches that run here."""
+        return list(self.topology.hosts), list(self.topology.switches)
+
+    def wired(self, plan: describe.FabricPlan) -> describe.FabricPlan:
+        """Return a plan of the hosts' interfaces with what else the links of `elements` lead to."""
+        return plan
+
+    def abandoned(self) -> str:
+        """Return why no command can end the lab any more, though its run directory is there; empty while one can."""
+        return ""
 
     def write(self) -> None:
         """Record the present state."""
@@ -316,14 +323,13 @@ class Daemon:
     def _spawn_fabric(self, role: str) -> None:
         """Spawn a fabric process, which waits for `_start_fabric`."""
         command = [sys.executable, "-P", "-m", "p4lite.switch.server", "--wait", "--fabric"]
-        inherited = () if self.part is None else tuple(self.part.sockets.values())
         with self._log(role) as log:
             process = subprocess.Popen(
                 [*command, str(self._description(role))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                pass_fds=inherited,
+                pass_fds=self.inherited,
             )
         self._keep(process, role)
 
@@ -334,9 +340,7 @@ class Daemon:
         """Have a fabric process carry these switches, and listen on the role's socket."""
         wires = {place: pair[0] for place, pair in self.net.behind.items()}
         address, interfaces = self.folder.address(role), self.net.interfaces
-        plan = describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires)
-        if self.part is not None:
-            plan = self.part.wired(plan, self.placement)
+        plan = self.wired(describe.FabricPlan(address, "real", interfaces, realtime=self.realtime, behind=wires))
         description = describe.fabric_description(self.topology, plan, switches)
         write_whole(self._description(role), json.dumps(documents.plain(description)))
         process = self.children[role]
@@ -390,7 +394,7 @@ class Daemon:
     def wait(self) -> None:
         """Serve until SIGTERM or SIGINT, or until the lab can no longer be ended by a command.
 
-        The latter holds when the run directory is gone or, for a slice, when the process that commands it is gone.
+        The latter holds when the run directory is gone, or when the lab is `abandoned`.
 
         A child that dies is not restarted, because an experiment must see its death.
         """
@@ -398,10 +402,8 @@ class Daemon:
             with contextlib.suppress(OSError):
                 self.record_exits()
             self.loop.run(WATCH_S)
-            if self.part is not None and self.part.commander_gone():
-                self.record.deaths.append(
-                    ProcessExit.now("labd", "has ended: the coordinator of this slice of a lab is gone")
-                )
+            if why := self.abandoned():
+                self.record.deaths.append(ProcessExit.now("labd", f"has ended: {why}"))
                 self.ended = True
 
     def stop(self) -> None:
@@ -421,8 +423,8 @@ class Daemon:
                 process.wait(max(0.0, deadline - time.monotonic()))
 
 
-def main(argv: list[str]) -> int:
-    """Run as the entry point; the folder holds the lab file already."""
+def main(argv: list[str], kind: type[Daemon] = Daemon) -> int:
+    """Run as the entry point of this kind of daemon; the folder holds the lab file already."""
     if len(argv) not in (5, 6):
         print("usage: python -m mrclab.lab.daemon NAME TRANSPORT LINKS SWITCH COMPILER [BMV2]", file=sys.stderr)
         return 2
@@ -432,7 +434,7 @@ def main(argv: list[str]) -> int:
     shorten_slice()
     try:
         topology = chosen(load_lab(folder.path / f"{name}.yaml"), switch, compiler)
-        daemon = Daemon(folder, topology, transport, links, *argv[5:])
+        daemon = kind(folder, topology, transport, links, *argv[5:])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _: daemon.end(got) if daemon else None)
         daemon.start()

@@ -15,7 +15,6 @@ from libmrc.build import LINKS, SONAME, library
 from mrc_topo.topology import Topology
 from mrclab.lab import policies, scheduling
 from mrclab.lab.hosts.hostnet import HostNetError, check_installed
-from mrclab.lab.lab_slice import LabSlice
 from mrclab.lab.processes.launch import LaunchOrder
 from mrclab.lab.processes.launcher import LaunchError, launch
 from mrclab.lab.processes.namespaces import NamespaceError, Owner, lab_owner, user_name
@@ -39,12 +38,14 @@ from mrclab.lab.records.rundir import (
     is_locked,
 )
 from mrclab.lab.requested import LabRequest
+from mrclab.lab.spread import SliceOfLab, machines_of
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.program import FabricProgram, program_of
 from p4lite.switch.errors import BuildError
 from p4lite.switch.native import build
 
 CACHE = "/run/cache"
+DAEMON = "mrclab.lab.daemon"
 #: The environment variables of root that root's labs inherit.
 ENVIRONMENT = (
     "PATH",
@@ -87,23 +88,24 @@ def problem() -> str | None:
     return None
 
 
-def up(
-    wanted: LabRequest, progress: Progress = quiet, *, part: LabSlice | None = None, key: str = ""
-) -> tuple[str, Topology]:
+def up(wanted: LabRequest, progress: Progress = quiet, *, part: SliceOfLab | None = None) -> tuple[str, Topology]:
     """Bring a lab up that was checked (`LabRequest.of` with a clock); return its name and topology.
 
-    For a lab on several machines, `part` is the slice, and `key` that of the tunnels to the others (hexadecimal
-    digits): `mrclab.lab.machines`.
+    With `part` only this slice of a lab on several machines comes up, here.
 
     Raises:
         ProgramError: p4c refuses the program, or the lab's own program cannot be used.
         RunError: the name is in use, or the lab did not come up.
+        UsageError: it is on several machines, and the extra for that is not here.
         HostNetError: Mininet is missing.
         NamespaceError: this machine does not allow namespaces.
     """
     topology, links = wanted.topology, wanted.links
     if topology.lab.machines and part is None:
-        raise RunError(f"lab '{topology.lab.name}' is on several machines, and only a part of it can be here")
+        machines_of(topology.lab.name).up(wanted, progress)
+        return topology.lab.name, topology
+    if wanted.connect is not None:
+        raise RunError(f"--connect leads to other machines, and lab '{topology.lab.name}' has no `machines`")
     if links == "veth" and topology.lab.switch != "p4lite":
         raise RunError(f"links veth is for p4lite; links of switch {topology.lab.switch} are wires of one process")
     check()
@@ -126,11 +128,11 @@ def up(
     )
     roles = [host.name for host in topology.hosts] + [switch.name for switch in topology.switches]
     with claimed(state, roles, progress) as run:
-        _place_files(run, state, wanted, program, part, key)
+        _place_files(run, state, wanted, program, part)
         bmv2 = [forwarders.bmv2()] if lab.switch == "bmv2" else []
         order = LaunchOrder(
             command=[
-                *(sys.executable, "-P", "-m", "mrclab.lab.daemon", run.name),
+                *(sys.executable, "-P", "-m", DAEMON if part is None else part.daemon, run.name),
                 *(wanted.transport, links, lab.switch, lab.compiler, *map(str, bmv2)),
             ],
             binds={LAB_FOLDER: str(run.folder.path), CACHE: str(_cache(owner))},
@@ -187,7 +189,7 @@ def _environment(owner: Owner | None) -> dict[str, str]:
 
 
 def _place_files(
-    run: RunDir, state: LabState, wanted: LabRequest, program: FabricProgram | None, part: LabSlice | None, key: str
+    run: RunDir, state: LabState, wanted: LabRequest, program: FabricProgram | None, part: SliceOfLab | None
 ) -> None:
     """Write the files that the lab's daemon reads into the run directory: lab file, policies, program, description of
     the slice."""
@@ -206,7 +208,7 @@ def _place_files(
     for path in run.folder.path.rglob("*"):
         os.chown(path, state.uid, state.gid, follow_symlinks=False)
     if part is not None:
-        part.save(run.folder.path, key, state.uid, state.gid)
+        part.save(run.folder.path, state.uid, state.gid)
 
 
 def _place_library(run: RunDir) -> None:

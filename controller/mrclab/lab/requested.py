@@ -10,6 +10,7 @@ from mrc_topo.labfile import read_lab
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_size
+from mrclab import extras
 from mrclab.lab import payloads
 from mrclab.lab import policies as own
 from mrclab.lab.records.rundir import RunError
@@ -87,11 +88,14 @@ class LabRequest:
             ReferencePartMissing: the backend cannot run the lab or has another clock, or is not installed.
             PayloadRefused: its packets have no payload, and it needs some.
             RunError: a limit of the shell (`ulimit`) is too low.
+            UsageError: it is on several machines, and the extra for that is not here.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
         text, file = read_lab(lab)
         if clock is not None:
             check(clock)
+            if clock == "real" and file.lab.machines:
+                extras.need(*extras.MACHINES, f"{lab}: `machines` on the real clock")
         topology = own.chosen(forwarders.chosen(file, switch, compiler, clock), policies)
         topology = payloads.chosen(topology, payload)
         if clock is not None:

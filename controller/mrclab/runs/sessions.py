@@ -103,12 +103,12 @@ def session_on(
 def _real_session(wanted: LabRequest, run: RunDir, ours: bool, progress: Callable[[str], None]) -> Iterator[Session]:
     """Open a session on a lab on the real clock, which is brought up and down again if it is `ours`."""
     # A simulation does without these, which import gRPC and take as long as the rest of its start.
-    from mrclab.lab.machines import lifecycle as machines
-    from mrclab.lab.machines.session import session_of
+    from mrclab.lab import lifecycle
+    from mrclab.lab.spread import session_of
 
     lab, topology = wanted.lab, wanted.topology
     if ours:
-        machines.up(wanted, progress)
+        lifecycle.up(wanted, progress)
     else:
         check_usable(run, transport=wanted.transport, switch=wanted.switch, compiler=wanted.compiler)
         up = load_lab(run.lab_file)

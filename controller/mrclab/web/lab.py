@@ -8,11 +8,11 @@ import pathlib
 from collections.abc import Callable
 
 from mrc_topo.labfile import load_lab
-from mrclab.lab.machines.session import session_of
 from mrclab.lab.management.denylist import DenylistError
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
+from mrclab.lab.spread import session_of
 from mrclab.results import resultdir, verdict
 from mrclab.results.recording import Recording
 from mrclab.runs import execute, precheck, sessions

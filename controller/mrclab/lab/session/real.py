@@ -33,7 +33,7 @@ from mrclab.lab.records.record import LAB_FOLDER, LabFolder
 from mrclab.lab.records.rundir import LabDied, RunDir, RunError
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.fabricset import FabricSet
-from mrclab.lab.session.fidelity import Fidelity, judge
+from mrclab.lab.session.fidelity import Fidelity, MachineFidelity, judge
 from mrclab.lab.session.load import ProcessLoad
 from mrclab.lab.session.wired import WiredFabric
 from mrclab.lab.switches import forwarders
@@ -82,6 +82,8 @@ class RealSession(Session):
     """
 
     clock = "real"
+    #: The machine of each host and switch, of a lab on several.
+    machine_of: Mapping[str, str] = {}
 
     def __init__(self, name: str, *, fresh: bool = False) -> None:
         self.run = RunDir(name)
@@ -159,6 +161,14 @@ class RealSession(Session):
         """Describe the exits in the lab since it came up, and the frozen processes."""
         dead, frozen = self.run.deaths(self.first), self.frozen()
         return [death.text() for death in dead] + [each.text() for each in frozen]
+
+    def lost(self) -> dict[str, str]:
+        """Return, by name, a sentence about how each lost machine was lost, of a lab on several."""
+        return {}
+
+    def machines(self) -> dict[str, MachineFidelity]:
+        """Return the data about each machine of a lab on several: its address, its slice, its clock, its tunnels."""
+        return {}
 
     def now_ns(self) -> int:
         return time.monotonic_ns()

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mrclab.lab.machines.clock import KEPT, Clock, ClockOffset
-from mrclab.lab.machines.session import CLOCK_NS, clock_problem
+from mrc_machines.clock import KEPT, Clock, ClockOffset
+from mrc_machines.session import CLOCK_NS, clock_problem
 from mrclab.lab.session.fidelity import ClockFidelity
 
 NS = st.integers(0, 10**9)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrclab.lab.machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, StreamBroken, StreamEnd
+from mrc_machines.stream import GREETING, HEAD, LARGEST, MESSAGE, OPEN, StreamBroken, StreamEnd
 
 WAIT_S = 120.0
 

@@ -21,8 +21,8 @@ import psutil
 import pytest
 import yaml
 
-from mrclab.lab.machines.session import session_of
 from mrclab.lab.session.base import closing
+from mrclab.lab.spread import session_of
 from mrclab.results.record import RunResult
 from support.lab import users
 from support.lab.results import plain
@@ -100,7 +100,7 @@ class World:
         for each in psutil.process_iter():
             try:
                 words, folder = each.cmdline(), each.environ().get("MRCLAB_RUN", "")
-                ours = words[-1:] == ["part"] or "mrclab.lab.machines.coordinator" in words
+                ours = words[-1:] == ["part"] or "mrc_machines.coordinator" in words
                 if ours and folder.startswith(str(self.folder)):
                     found.append(each)
             except (psutil.Error, OSError):
@@ -302,7 +302,7 @@ def test_a_part_that_is_killed_is_named_by_a_run_and_by_commands(world: World) -
 
 
 def test_the_parts_end_with_a_keeper_that_is_killed(world: World) -> None:
-    (keeper,) = [each for each in world.processes() if "mrclab.lab.machines.coordinator" in each.cmdline()]
+    (keeper,) = [each for each in world.processes() if "mrc_machines.coordinator" in each.cmdline()]
     keeper.kill()
     assert not world.left()
     assert "lab 'two' has died" in mrclab("status", code=2).stderr

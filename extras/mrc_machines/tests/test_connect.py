@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mrc_machines.connect import DEFAULT, VARIABLE, words_for
 from mrc_topo.schema import MachineSpec
-from mrclab.lab.machines.connect import DEFAULT, VARIABLE, words_for
 from mrclab.lab.records.rundir import RunError
 
 
@@ -30,7 +30,7 @@ def test_ssh_leads_to_a_machine_and_asks_nobody() -> None:
 
 def test_this_machine_needs_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "false {ssh}")
-    assert words_for(spec(None)) == [sys.executable, "-P", "-m", "mrclab.lab.machines.remote"]
+    assert words_for(spec(None)) == [sys.executable, "-P", "-m", "mrc_machines.remote"]
     assert words_for(spec("a")) == ["false", "a", "part"]
 
 

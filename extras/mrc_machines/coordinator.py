@@ -1,6 +1,6 @@
 """Keeps a lab that is on several machines: reaches its parts, brings them up, and stands for them in the run directory.
 
-    python -m mrclab.lab.machines.coordinator NAME < ORDER
+    python -m mrc_machines.coordinator NAME < ORDER
 
 The coordinator is the lab's first process. It begins when it is given its order, a line of JSON (`CoordinatorOrder`),
 by which time it is recorded. For every process of a part that has a socket it has one here, and hands on connections;
@@ -25,14 +25,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 
+from mrc_machines.clock import Clock, ClockOffset
+from mrc_machines.remote import VERBS
+from mrc_machines.sources import sources, version
+from mrc_machines.stream import Message, StreamBroken, StreamEnd
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import OMIT_NONE, DecodeError, decode, encode
 from mrc_topo.labfile import load_lab
 from mrc_topo.placement import Placement
-from mrclab.lab.machines.clock import Clock, ClockOffset
-from mrclab.lab.machines.remote import VERBS
-from mrclab.lab.machines.sources import sources, version
-from mrclab.lab.machines.stream import Message, StreamBroken, StreamEnd
 from mrclab.lab.processes.process import MACHINE, ProcessExit, Role, cause
 from mrclab.lab.records.record import LabRecord, read_untrusted
 from mrclab.lab.records.rundir import RunDir, RunError

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from mrc_machines.coordinator import MACHINES
+from mrc_machines.lifecycle import warnings
 from mrclab.lab import lifecycle
 from mrclab.lab.hosts import inside
-from mrclab.lab.machines import lifecycle as machines
-from mrclab.lab.machines.coordinator import MACHINES
 from mrclab.lab.records.record import LabState
 from mrclab.lab.records.rundir import RunDir, RunError, all_parts, all_runs
 from mrclab.lab.requested import LabRequest
-from mrclab.lab.session.virtual import VirtualSession
 
 LAB: dict[str, Any] = {
     "name": "two",
@@ -55,27 +54,15 @@ def wanted(folder: pathlib.Path, **changes: Any) -> LabRequest:
         ({"program": "own.p4"}, "memory", None, "leave `program` out"),
         ({"policies": {"loss": "own.py:Loss"}}, "memory", None, "leave `policies` out"),
         ({}, "memory", "ssh there", "has no {ssh}"),
-        ({"machines": {}}, "memory", "ssh {ssh}", "lab 'two' has no `machines`"),
     ],
 )
 def test_lab_that_several_machines_cannot_run_is_refused(
     tmp_path: pathlib.Path, changes: dict[str, Any], links: str, connect: str | None, hint: str
 ) -> None:
     with pytest.raises(RunError) as caught:
-        machines.up(replace(wanted(tmp_path, **changes), links=links, connect=connect))
+        lifecycle.up(replace(wanted(tmp_path, **changes), links=links, connect=connect))
     assert hint in str(caught.value)
     assert not all_runs()
-
-
-def test_nothing_of_it_comes_up_whole_on_one_machine(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(RunError, match="lab 'two' is on several machines, and only a part of it can be here"):
-        lifecycle.up(wanted(tmp_path))
-
-
-def test_in_simulated_time_all_is_one_process(tmp_path: pathlib.Path) -> None:
-    session = VirtualSession(wanted(tmp_path).topology, "mrc")
-    assert len(session.topology.links) == 4
-    session.close()
 
 
 def test_who_enters_a_host_is_told_where_it_is() -> None:
@@ -92,7 +79,7 @@ def test_frames_that_travel_in_pieces_are_told_with_both_remedies(tmp_path: path
     run = RunDir("two")
     run.create()
     (run.folder.path / MACHINES).write_text(json.dumps({"m1": {"frame_bytes": 1440}, "m2": {"frame_bytes": 9000}}))
-    (said,) = machines.in_pieces("two", lab.topology)
+    (said,) = warnings(lab.topology)
     # 2048 bytes and 166 of headers, as `schema.HEADER_BYTES` has them.
     assert "from machine m1 full frames of 2214 bytes" in said
     assert "takes 1440 in one; raise its MTU by 774, or set path_mtu to 1272" in said

@@ -28,7 +28,7 @@ def words_for(spec: MachineSpec, given: str | None = None) -> list[str]:
         RunError: the text is not a command, or its program is not installed here.
     """
     if spec.ssh is None:
-        return [sys.executable, "-P", "-m", "mrclab.lab.machines.remote"]
+        return [sys.executable, "-P", "-m", "mrc_machines.remote"]
     source = "--connect" if given is not None else VARIABLE
     text = given if given is not None else os.environ.get(VARIABLE, DEFAULT)
     try:

@@ -1,4 +1,4 @@
-"""Bringing a lab up, wherever its parts are: on this machine, or, by a coordinator, on several."""
+"""The extra as the core sees it (`mrclab.lab.spread`): labs on several machines, which a coordinator brings up."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
+from mrc_machines import connect as reach
+from mrc_machines.coordinator import CoordinatorOrder, recorded_machines
+from mrc_machines.remote import VERBS
+from mrc_machines.session import SpreadSession
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
-from mrclab.lab import describe, lifecycle
-from mrclab.lab.lifecycle import quiet
-from mrclab.lab.machines import connect as reach
+from mrclab.lab import describe
 from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LabState, last_line
 from mrclab.lab.records.rundir import LabDied, Progress, RunDir, RunError, await_up, claimed
 from mrclab.lab.requested import LabRequest
-
-if TYPE_CHECKING:
-    from mrclab.lab.machines.coordinator import CoordinatorOrder
+from mrclab.lab.session.real import RealSession
 
 #: A shell script that starts a command and exits, so that the lab's first process reaps the command instead of a busy
 #: parent.
@@ -30,22 +29,15 @@ LEAVE = 'exec 3<&0; "$@" <&3 3<&- >&2 & echo $!'
 LEAST_PATH_MTU = 256
 
 
-def up(wanted: LabRequest, progress: Progress = quiet) -> tuple[str, Topology]:
+def up(wanted: LabRequest, progress: Progress) -> None:
     """Bring a lab up that was checked (`LabRequest.of` with a clock), on all its machines.
 
     Raises:
         RunError: the lab cannot span several machines, or one of them cannot run its slice; as `lifecycle.up`.
     """
-    topology, connect = wanted.topology, wanted.connect
-    if not topology.lab.machines:
-        if connect is not None:
-            raise RunError(f"--connect leads to other machines, and lab '{topology.lab.name}' has no `machines`")
-        return lifecycle.up(wanted, progress)
-    # Most labs are on one machine, and come up sooner without what leads to others.
-    from mrclab.lab.machines.coordinator import CoordinatorOrder
-
+    topology = wanted.topology
     check(wanted)
-    commands = reach.commands(topology.lab.machines, connect)
+    commands = reach.commands(topology.lab.machines, wanted.connect)
     placement = Placement(topology)
     state = LabState(
         topology.lab.name,
@@ -63,7 +55,11 @@ def up(wanted: LabRequest, progress: Progress = quiet) -> tuple[str, Topology]:
         _start(run, CoordinatorOrder(commands, wanted.transport))
     # The coordinator continues by itself.
     await_up(run, progress)
-    return run.name, topology
+
+
+def session_of(name: str, *, fresh: bool) -> RealSession:
+    """Open a session on a lab that is up; errors as `RealSession`."""
+    return SpreadSession(name, fresh=fresh)
 
 
 def check(wanted: LabRequest) -> None:
@@ -86,36 +82,31 @@ def check(wanted: LabRequest) -> None:
             )
 
 
-def in_pieces(name: str, topology: Topology) -> list[str]:
+def warnings(topology: Topology) -> list[str]:
     """Describe the links of a running lab on which the network between the machines fragments full frames: with one
     fragment the frame is lost, and fragmentation costs time."""
     frame, found = describe.frame_bytes(topology), []
-    if topology.lab.machines:
-        from mrclab.lab.machines.coordinator import recorded_machines
-
-        for machine, known in recorded_machines(RunDir(name)).items():
-            room = known.frame_bytes
-            if room is not None and room < frame:
-                less = (topology.lab.path_mtu - (frame - room)) // 4 * 4
-                found.append(
-                    f"from machine {machine} full frames of {frame} bytes travel in pieces, since the network takes "
-                    f"{room} in one; raise its MTU by {frame - room}"
-                    + (f", or set path_mtu to {less}" if less >= LEAST_PATH_MTU else "")
-                )
+    for machine, known in recorded_machines(RunDir(topology.lab.name)).items():
+        room = known.frame_bytes
+        if room is not None and room < frame:
+            less = (topology.lab.path_mtu - (frame - room)) // 4 * 4
+            found.append(
+                f"from machine {machine} full frames of {frame} bytes travel in pieces, since the network takes {room} "
+                f"in one; raise its MTU by {frame - room}"
+                + (f", or set path_mtu to {less}" if less >= LEAST_PATH_MTU else "")
+            )
     return found
 
 
 def roles(placement: Placement) -> list[str]:
     """Return the roles that have a socket in the run directory."""
-    from mrclab.lab.machines.remote import VERBS
-
     hosts = [host.name for host in placement.topology.hosts]
     return [*hosts, *(f"{name}.{each}" for name in placement.machines for each in ("fabric", VERBS))]
 
 
 def _start(run: RunDir, order: CoordinatorOrder) -> None:
     """Start the coordinator, and send it its order once it is recorded."""
-    coordinator = [sys.executable, "-P", "-m", "mrclab.lab.machines.coordinator", run.name]
+    coordinator = [sys.executable, "-P", "-m", "mrc_machines.coordinator", run.name]
     with run.log_file.open("wb") as log:
         starter = subprocess.Popen(
             ["sh", "-c", LEAVE, "sh", *coordinator],

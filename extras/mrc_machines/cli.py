@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from mrclab.lab.machines import remote
+from mrc_machines import remote
 
 
 def verb() -> None:

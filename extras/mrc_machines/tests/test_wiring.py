@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -11,12 +13,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mrc_machines.lab_slice import LabSlice, relayed
 from mrc_topo.labfile import parse_lab
 from mrc_topo.placement import Placement
 from mrc_topo.topology import Topology
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostnet import switch_interfaces
-from mrclab.lab.lab_slice import LabSlice, relayed
 from p4lite.switch import documents
 from p4lite.switch.description import FabricDescription
 from topo.strategies import topologies
@@ -94,9 +96,9 @@ def test_every_link_is_there_once_and_its_ends_agree(topology: Topology) -> None
 
 def test_the_daemon_is_told_by_a_private_file(tmp_path: pathlib.Path) -> None:
     with (tmp_path / "x").open("w") as some:
-        part = LabSlice("a", {"p0-t0.0--p0-t1.0": some.fileno()}, some.fileno(), -5)
-        part.save(tmp_path, "00" * 16)
-        assert LabSlice.load(tmp_path) == part
+        part = LabSlice("a", {"p0-t0.0--p0-t1.0": some.fileno()}, some.fileno(), -5, "00" * 16)
+        part.save(tmp_path, os.geteuid(), os.getegid())
+        assert LabSlice.load(tmp_path) == dataclasses.replace(part, key="")
+    assert (tmp_path / "tunnel.key").read_text() == part.key
     for name in ("part.json", "tunnel.key"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
-    assert LabSlice.load(tmp_path / "nowhere") is None

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable
 
 #: The packages that a slice runs.
-PACKAGES = ("mrclab.lab", "mrc_host", "mrc_topo", "mrc_topo.base", "p4lite")
+PACKAGES = ("mrc_machines", "mrclab.lab", "mrc_host", "mrc_topo", "mrc_topo.base", "p4lite")
 #: The suffixes of the files that decide what runs; compiled files are built from these.
 KINDS = frozenset({".py", ".c", ".h", ".p4"})
 
@@ -24,6 +24,8 @@ def digest(folders: Iterable[pathlib.Path]) -> str:
     whole = hashlib.sha256()
     for folder in folders:
         files = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.suffix in KINDS}
+        # A wheel has no tests.
+        files = {name: path for name, path in files.items() if "/tests/" not in name}
         for name, path in sorted(files.items()):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             whole.update(f"{name} {content}\n".encode())

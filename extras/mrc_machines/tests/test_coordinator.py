@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from mrclab.lab.machines import coordinator
-from mrclab.lab.machines.clock import ClockOffset
-from mrclab.lab.machines.coordinator import (
+from mrc_machines import coordinator
+from mrc_machines.clock import ClockOffset
+from mrc_machines.coordinator import (
     CoordinatorOrder,
     LabCoordinator,
     MachineError,
     RemoteMachine,
     SliceReadiness,
 )
-from mrclab.lab.machines.sources import version
-from mrclab.lab.machines.stream import GREETING, HEAD, MESSAGE
+from mrc_machines.sources import version
+from mrc_machines.stream import GREETING, HEAD, MESSAGE
 from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.fidelity import ClockFidelity

@@ -18,15 +18,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from mrc_topo.base import rpc
-from mrc_topo.base.plain import encode
-from mrc_topo.placement import MACHINE, Placement, TunnelEnd
-from mrclab.lab import lifecycle
-from mrclab.lab.lab_slice import LabSlice
-from mrclab.lab.machines import probe
-from mrclab.lab.machines.sources import sources, version
-from mrclab.lab.machines.stream import Message, StreamBroken, StreamEnd
-from mrclab.lab.machines.verbs import (
+from mrc_machines import probe
+from mrc_machines.lab_slice import LabSlice
+from mrc_machines.requests import (
     ControlAgent,
     ListAgents,
     MeasureFidelity,
@@ -36,6 +30,12 @@ from mrclab.lab.machines.verbs import (
     SliceAgents,
     SliceFidelity,
 )
+from mrc_machines.sources import sources, version
+from mrc_machines.stream import Message, StreamBroken, StreamEnd
+from mrc_topo.base import rpc
+from mrc_topo.base.plain import encode
+from mrc_topo.placement import MACHINE, Placement, TunnelEnd
+from mrclab.lab import lifecycle
 from mrclab.lab.processes.namespaces import has_time_namespaces
 from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
@@ -188,9 +188,9 @@ class RemoteLabAgent:
         run = self.run = RunDir(self._wanted.topology.lab.name)
         reading, self._lifeline = os.pipe()
         sockets = {link: each.fileno() for link, each in self._sockets.items()}
-        part = LabSlice(self._machine, sockets, reading, int(message["clock_ahead_ns"]))
+        part = LabSlice(self._machine, sockets, reading, int(message["clock_ahead_ns"]), str(message["key"]))
         try:
-            lifecycle.up(self._wanted, self._progress, part=part, key=str(message["key"]))
+            lifecycle.up(self._wanted, self._progress, part=part)
         finally:
             os.close(reading)
             # The lab has the descriptors now, and they end with it.

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
+from mrc_machines import probe, session
+from mrc_machines.coordinator import silent_tunnels
+from mrc_machines.sources import digest
 from mrc_topo.labfile import parse_lab
 from mrc_topo.placement import Placement
-from mrclab.lab.machines import probe, session
-from mrclab.lab.machines.coordinator import silent_tunnels
-from mrclab.lab.machines.sources import digest
 from p4lite.switch.fabric.values import TunnelStats
 
 TOKEN = "1234"

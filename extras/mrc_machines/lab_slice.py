@@ -7,7 +7,8 @@ import os
 import pathlib
 import select
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import ClassVar
 
 from mrc_topo.base.files import write_whole
 from mrc_topo.placement import Placement
@@ -22,33 +23,33 @@ KEY = "tunnel.key"
 class LabSlice:
     """The slice of a lab on this machine. `sockets`: descriptors of the tunnels' sockets by link, opened in the
     machine's own network namespace; `lifeline`: the reading end of a pipe that ends when the process that commands the
-    slice is gone; `clock_ahead_ns`: how far the lab's monotonic clock is ahead of this machine's."""
+    slice is gone; `clock_ahead_ns`: how far the lab's monotonic clock is ahead of this machine's; `key`: that of the
+    tunnels (hexadecimal digits), which a slice that was loaded does not have."""
 
     machine: str
     sockets: Mapping[str, int]
     lifeline: int
     clock_ahead_ns: int = 0
+    key: str = field(default="", repr=False)
+
+    daemon: ClassVar[str] = "mrc_machines.daemon"
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """All descriptors that the daemon inherits."""
         return (*self.sockets.values(), self.lifeline)
 
-    def save(self, folder: pathlib.Path, key: str, uid: int = -1, gid: int = -1) -> None:
-        """Save the slice, and the key of the tunnels (hexadecimal digits), for the daemon, which runs as this user."""
-        for name, text in ((PART, json.dumps(asdict(self))), (KEY, key)):
+    def save(self, folder: pathlib.Path, uid: int, gid: int) -> None:
+        """Save the slice and the key of the tunnels, a file each, for the daemon, which runs as this user."""
+        for name, text in ((PART, json.dumps(asdict(replace(self, key="")))), (KEY, self.key)):
             write_whole(folder / name, text)
             os.chmod(folder / name, 0o600)
-            if uid >= 0:
-                os.chown(folder / name, uid, gid)
+            os.chown(folder / name, uid, gid)
 
     @classmethod
-    def load(cls, folder: pathlib.Path) -> LabSlice | None:
-        """Load the slice in this folder; None for a lab on one machine."""
-        try:
-            part = cls(**json.loads((folder / PART).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
+    def load(cls, folder: pathlib.Path) -> LabSlice:
+        """Load the slice in this folder."""
+        part = cls(**json.loads((folder / PART).read_text(encoding="utf-8")))
         for each in part.descriptors:
             os.set_inheritable(each, False)
         return part

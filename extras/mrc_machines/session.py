@@ -1,4 +1,4 @@
-"""A session on a lab, wherever its parts are."""
+"""A session on a lab that is on several machines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mrc_machines.coordinator import recorded_machines
+from mrc_machines.lab_slice import relayed
+from mrc_machines.remote import VERBS
+from mrc_machines.requests import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
 from mrc_topo.placement import Placement
 from mrclab.lab import describe
 from mrclab.lab.hosts.hostclient import HostClient, HostError
-from mrclab.lab.lab_slice import relayed
-from mrclab.lab.machines.coordinator import recorded_machines
-from mrclab.lab.machines.remote import VERBS
-from mrclab.lab.machines.verbs import ControlAgent, ListAgents, MeasureFidelity, SetCarrier, SignalProcess
 from mrclab.lab.processes.process import Role, RoleKind, StoppedProcess
-from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrclab.lab.session.real import AgentProcess, RealSession
 from p4lite.switch.fabric.values import TunnelStats
@@ -23,11 +22,6 @@ from p4lite.switch.fabric.values import TunnelStats
 CLOCK_NS = 25_000_000
 #: Fewer datagrams than this say nothing about a tunnel.
 SENT = 20
-
-
-def session_of(name: str, *, fresh: bool = False) -> RealSession:
-    """Open a session on the lab of a name; errors as `RealSession`."""
-    return SpreadSession(name, fresh=fresh) if RunDir(name).read().machines else RealSession(name, fresh=fresh)
 
 
 #: The counts of a tunnel's end, by machine and link.
@@ -40,6 +34,7 @@ class SpreadSession(RealSession):
     def __init__(self, name: str, *, fresh: bool = False) -> None:
         super().__init__(name, fresh=fresh)
         self.placement = Placement(self.topology)
+        self.machine_of = self.placement.machine_of
         self._parts = {
             machine: HostClient(f"machine {machine}", self.run.socket(f"{machine}.{VERBS}"))
             for machine in self.placement.machines
@@ -49,7 +44,7 @@ class SpreadSession(RealSession):
         self._before: Counts = {}
 
     def _of(self, host: str) -> HostClient:
-        return self._parts[self.placement.machine_of[host]]
+        return self._parts[self.machine_of[host]]
 
     def set_carrier(self, host: str, port: int, up: bool) -> None:
         self._of(host).ask(SetCarrier(host, port, up))
@@ -70,8 +65,8 @@ class SpreadSession(RealSession):
 
     def signal_process(self, role: str, number: int) -> bool:
         machine, _, part = role.partition(".")
-        if role in self.placement.machine_of:
-            machine, part = self.placement.machine_of[role], role
+        if role in self.machine_of:
+            machine, part = self.machine_of[role], role
         if machine not in self._parts:
             return super().signal_process(role, number)
         return self._parts[machine].ask(SignalProcess(part, number)).done
@@ -90,7 +85,6 @@ class SpreadSession(RealSession):
         return found
 
     def lost(self) -> dict[str, str]:
-        """Return, by name, a sentence about how each lost machine was lost."""
         deaths = self.run.deaths(self.first)
         roles = {each: Role.parse(each.role) for each in deaths}
         return {role.name: each.text() for each, role in roles.items() if role.kind is RoleKind.MACHINE}
@@ -100,7 +94,6 @@ class SpreadSession(RealSession):
         self._before = self._tunnels()
 
     def machines(self) -> dict[str, MachineFidelity]:
-        """Return the data about each machine: its address, its slice, its clock, and its tunnels' counts."""
         known = recorded_machines(self.run)
         tunnels = self._tunnels()
         found = {}
