@@ -13,6 +13,7 @@ from benchmarks import scaled
 from mrc_topo.labfile import load_lab
 from mrc_topo.units import format_duration_ms
 from mrclab.lab import lifecycle
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.fidelity import processes
 from mrclab.lab.switches import forwarders
@@ -121,7 +122,7 @@ def run() -> None:
         if missing is not None:
             print(f"{switch} with {compiler}: not run: {missing}", flush=True)
             continue
-        with session_for(LAB, "real", "mrc", switch=switch, compiler=compiler) as session:
+        with session_for(LabRequest.of(LAB, switch=switch, compiler=compiler, clock="real")) as session:
             for name, (workload, schedule) in list(EXPERIMENTS.items())[: scaled(None, 1)]:
                 time.sleep(SETTLE_S)
                 rows[name].append([name, switch, compiler, *measure(session, workload, schedule)])

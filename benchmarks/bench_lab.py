@@ -19,6 +19,7 @@ import yaml
 from benchmarks import scaled, smoke
 from mrc_topo.labfile import at_rate, load_lab
 from mrclab.lab import lifecycle
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.fidelity import processes
 from mrclab.lab.session.real import RealSession
 from mrclab.results import verdict
@@ -63,7 +64,7 @@ def measure(lab: str, seconds: float, size_bytes: int) -> Row:
     workload = Workload(name="ring_all_reduce", params={"size_bytes": size_bytes}, duration=seconds)
     experiment = Experiment(name="bench", title="bench", lab=lab, workload=workload, expect=Expectation())
     began = time.monotonic()
-    with session_for(lab, "real", "mrc") as session:
+    with session_for(LabRequest.of(lab, clock="real")) as session:
         assert isinstance(session, RealSession)
         up_s = time.monotonic() - began
         result = run_on(session, experiment)

@@ -54,6 +54,7 @@ def plain(value: Any) -> Any:
 
 def measure() -> dict[str, Any]:
     """One run in this process."""
+    from mrclab.lab.requested import LabRequest
     from mrclab.lab.session.virtual import VirtualSession
     from mrclab.runs.execute import run_on
     from mrclab.runs.experiment import load_experiment
@@ -63,7 +64,7 @@ def measure() -> dict[str, Any]:
     if SECONDS is not None:
         workload = experiment.workload.model_copy(update={"duration": SECONDS})
         experiment = experiment.model_copy(update={"workload": workload})
-    with session_for(experiment.lab, "virtual", experiment.transport) as session:
+    with session_for(LabRequest.of(experiment.lab, experiment.transport, clock="virtual")) as session:
         assert isinstance(session, VirtualSession)
         driver = session.driver
         exchange = Timed(driver.fabric.exchange, each=37)

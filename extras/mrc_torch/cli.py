@@ -19,6 +19,7 @@ from mrclab.cli.outcome import Folder
 from mrclab.lab.faults import kinds
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.results import resultdir
 from mrclab.runs.experiment import ExperimentError, load_experiment
@@ -159,7 +160,7 @@ def _one(lab: str, plan: TrainingPlan, backend: str, interruption: Interruption,
             tell(f"{attempt.ended}: {attempt.error}")
 
     transport = ranks.BACKENDS[backend][1]
-    with session_for(lab, "real", transport, tell) as session:
+    with session_for(LabRequest.of(lab, transport, clock="real"), tell) as session:
         assert isinstance(session, RealSession)
         tell("starting PyTorch")
         return summary.summary(TrainingJob(session, plan, backend, observe, interruption.check).go())

@@ -28,7 +28,7 @@ def call(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         raise AssertionError("a lab was built")
 
     for place in (
-        "mrclab.runs.sessions.session_on",
+        "mrclab.runs.sessions.session_for",
         "mrclab.runs.compare.session_for",
         "mrclab.lab.lifecycle.up",
     ):

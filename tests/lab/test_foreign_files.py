@@ -26,6 +26,7 @@ from mrclab.lab.records import rundir
 from mrclab.lab.records.capture_tail import CaptureTail
 from mrclab.lab.records.record import LabFolder
 from mrclab.lab.records.rundir import RunError
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.switches.program import OwnProgramError, program_of
 from mrclab.results.reading import FolderError
 from mrclab.results.resultdir import prepared
@@ -171,13 +172,16 @@ def test_policies_of_another_user_are_refused(
     match = f"policies.ev: .*evil.py: belongs to user {NOBODY}" if clock == "virtual" else "policies.ev: .*others can"
     with (
         pytest.raises(PolicyRefused, match=match),
-        session_for(str(lab), clock, "mrc", trust_code=True),
+        session_for(LabRequest.of(str(lab), trust_code=True, clock=clock)),
     ):
         pass
     # The file is ours, and others can write to it; then the lab is theirs; then the folder above is.
     os.chown(evil, 0, 0)
     evil.chmod(0o666)
-    with pytest.raises(PolicyRefused, match="others can"), session_for(str(lab), clock, "mrc", trust_code=True):
+    with (
+        pytest.raises(PolicyRefused, match="others can"),
+        session_for(LabRequest.of(str(lab), trust_code=True, clock=clock)),
+    ):
         pass
     evil.chmod(0o600)
     os.chown(lab, NOBODY, NOBODY)

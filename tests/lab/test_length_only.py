@@ -26,7 +26,7 @@ from mrclab.results.record import RunResult
 from mrclab.runs import precheck
 from mrclab.runs.execute import run_on
 from mrclab.runs.experiment import Experiment, load_experiment
-from mrclab.runs.sessions import session_on
+from mrclab.runs.sessions import session_for
 from mrclab.studies.chaos import run as chaos
 from mrclab.studies.chaos.schedule import Schedule
 from support.amount import LONG, first
@@ -39,7 +39,7 @@ LABELS = ("bytes verified", "payload of packets")
 def done(experiment: Experiment, payload: str) -> tuple[RunResult, dict[str, Any]]:
     """Run an experiment; return its result and its verdict."""
     asked = experiment.model_copy(update={"payload": payload})
-    with session_on(precheck.requested_lab(asked, clock="virtual"), "virtual") as made:
+    with session_for(precheck.requested_lab(asked, clock="virtual")) as made:
         result = run_on(made, asked)
         judged = verdict.judge(result, made.topology, asked.expect, asked.claims())
     return result, judged.document()

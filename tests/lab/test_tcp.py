@@ -13,6 +13,7 @@ import yaml
 from mrc_host.answers import JobProgress
 from mrc_topo.labfile import load_lab
 from mrclab.lab.hosts import inside
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.runs import compare, tcp
 from mrclab.runs.compare import Comparison
@@ -120,7 +121,7 @@ def carried(session: RealSession) -> list[int]:
 @pytest.mark.lab
 @pytest.mark.slow
 def test_tcp_takes_the_planes_that_it_says_and_leaves_no_route() -> None:
-    with session_for("tiny", "real", "mrc") as session:
+    with session_for(LabRequest.of("tiny", clock="real")) as session:
         assert isinstance(session, RealSession)
         payload = 2 * 4 * 6 * (1 << 14)
         share = []

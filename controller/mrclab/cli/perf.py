@@ -15,6 +15,7 @@ from mrclab.cli.outcome import clock_of
 from mrclab.extras import need
 from mrclab.lab.payloads import NOT_VERIFIED
 from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.runs import perf
 from mrclab.runs.experiment import ExperimentError
@@ -69,7 +70,7 @@ def verb(
     if clock == "real":
         need_namespaces()
     rows = []
-    with interruptible(), session_for(name, clock, transport) as session:
+    with interruptible(), session_for(LabRequest.of(name, transport, clock=clock)) as session:
         if not as_json:
             how = {"workload": transport, "torch": f"torch.distributed over {transport}"}.get(backend, "gloo over TCP")
             typer.echo(f"# {collective} among {len(names)} ranks by {how} on lab {name}, {clock} clock, in place")

@@ -55,8 +55,9 @@ def check(clock: str) -> None:
 @dataclass(frozen=True)
 class LabRequest:
     """A lab as requested: `topology` is that of the file `lab`, whose text is `text`, with the given `switch`,
-    `compiler`, policies and `payload` (None: those of the file). `links`: memory (one process runs all switches) or
-    veth. `trust_code`: policies may run on the real clock. `connect`: the command that reaches other machines."""
+    `compiler`, policies and `payload` (None: those of the file), checked for `clock` (None: not checked). `links`:
+    memory (one process runs all switches) or veth. `trust_code`: policies may run on the real clock. `connect`: the
+    command that reaches other machines."""
 
     lab: str
     text: str
@@ -67,6 +68,7 @@ class LabRequest:
     compiler: str | None = None
     trust_code: bool = False
     connect: str | None = None
+    clock: str | None = None
 
     @classmethod
     def of(
@@ -102,4 +104,4 @@ class LabRequest:
             payloads.check(topology, clock, lab)
             own.check(topology, clock, transport, trust_code=trust_code)
             own.check_lab_file(lab, topology)
-        return cls(lab, text, topology, transport, "memory", switch, compiler, trust_code)
+        return cls(lab, text, topology, transport, "memory", switch, compiler, trust_code, clock=clock)

@@ -25,6 +25,7 @@ from mrc_topo.topology import Link, Switch, Topology, UnknownElement
 from mrclab.lab.describe import base_rtt_ns
 from mrclab.lab.faults.action import Action
 from mrclab.lab.faults.kinds import Impair
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session import fidelity
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
@@ -345,7 +346,9 @@ def compare(
         made = lab_file(_variant_document(comparison, variant)) if variant.changes else nullcontext(comparison.lab)
         with (
             made as lab,
-            session_for(lab, comparison.clock, _carried_by(variant), progress, trust_code=trust_code) as session,
+            session_for(
+                LabRequest.of(lab, _carried_by(variant), trust_code=trust_code, clock=comparison.clock), progress
+            ) as session,
         ):
             for condition in comparison.conditions:
                 progress(f"{variant.name}, {condition.name}")

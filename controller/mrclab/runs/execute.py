@@ -202,7 +202,7 @@ def execute(
     ):
         result = program = None
         try:
-            with sessions.session_on(wanted, clock, progress) as session:
+            with sessions.session_for(wanted, progress) as session:
                 progress("running")
                 if view is not None:
                     view.begin(session, experiment, interruption.check)

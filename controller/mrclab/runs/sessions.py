@@ -12,7 +12,6 @@ from functools import partial
 
 from mrc_topo.base import interruption
 from mrc_topo.labfile import load_lab
-from mrc_topo.schema import PoliciesSpec
 from mrclab.lab import describe
 from mrclab.lab import policies as own
 from mrclab.lab.faults.ledger import UnsettledError
@@ -36,49 +35,18 @@ def lab_file(document: Mapping[str, object]) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def session_for(
-    lab: str,
-    clock: str,
-    transport: str,
-    progress: Callable[[str], None] = lambda text: None,
-    switch: str | None = None,
-    compiler: str | None = None,
-    policies: PoliciesSpec | None = None,
-    *,
-    payload: str | None = None,
-    trust_code: bool = False,
-) -> Iterator[Session]:
-    """Yield a session on a lab: a virtual one is built here; a real one is used if it is up, else brought up and down
-    again.
-    `switch`, `compiler`, `policies` and `payload` are instead of the lab file's; `trust_code`: policies may run on the
-    real clock.
+def session_for(wanted: LabRequest, progress: Callable[[str], None] = lambda text: None) -> Iterator[Session]:
+    """Yield a session on a lab that was checked for a clock: a virtual one is built here; a real one is used if it is
+    up, else brought up and down again.
 
     Raises:
-        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing; policies
-            may not run there.
+        RunError: the lab that is up has another transport, switch or compiler; a part for these is missing.
         ConfigError: a policy cannot be loaded.
         NamespaceError: there can be no real-clock lab here.
     """
-    wanted = LabRequest.of(
-        lab,
-        transport,
-        switch=switch,
-        compiler=compiler,
-        policies=policies,
-        payload=payload,
-        trust_code=trust_code,
-        clock=clock,
-    )
-    with session_on(wanted, clock, progress) as session:
-        yield session
-
-
-@contextlib.contextmanager
-def session_on(
-    wanted: LabRequest, clock: str, progress: Callable[[str], None] = lambda text: None
-) -> Iterator[Session]:
-    """Open a session as `session_for` does, on a lab that was checked (`LabRequest.of` with a clock)."""
-    lab, topology, transport = wanted.lab, wanted.topology, wanted.transport
+    lab, topology, transport, clock = wanted.lab, wanted.topology, wanted.transport, wanted.clock
+    if clock is None:
+        raise ValueError(f"the request of lab {lab} was not checked for a clock: LabRequest.of(..., clock=...)")
     for text in describe.warnings(topology, clock, transport):
         print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
     if clock == "virtual":

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from mrc_topo.labfile import load_lab
 from mrclab.lab.management.denylist import DenylistError
 from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.spread import session_of
@@ -18,6 +19,7 @@ from mrclab.results.recording import Recording
 from mrclab.runs import execute, precheck, sessions
 from mrclab.runs.endings import LOST
 from mrclab.runs.experiment import Experiment, ExperimentError
+from mrclab.runs.precheck import requested_lab
 from mrclab.web.hub import Hub
 from mrclab.web.view import View
 
@@ -174,16 +176,18 @@ class SimulationView:
 
     def go(self, interrupted: Callable[[], object]) -> None:
         """Run the simulation until `interrupted` raises."""
-        nothing: Callable[[str], None] = lambda text: None  # noqa: E731
         self.view.interrupted = interrupted
         self.view.wanted = lambda: self.pending.experiment is not None
         experiment = self.pending.experiment
         while True:
             lab = self.lab if experiment is None else experiment.lab
             transport = self.transport if experiment is None else experiment.transport
-            parts = () if experiment is None else (experiment.switch, experiment.compiler, experiment.policies)
-            payload = None if experiment is None else experiment.payload
-            with sessions.session_for(lab, "virtual", transport, nothing, *parts, payload=payload) as session:
+            wanted = (
+                LabRequest.of(lab, transport, clock="virtual")
+                if experiment is None
+                else requested_lab(experiment, clock="virtual")
+            )
+            with sessions.session_for(wanted) as session:
                 try:
                     self.view.lab = lab
                     self.view.show(session, transport)

@@ -18,6 +18,7 @@ from mrc_torch.training.job import JobResult, TrainingJob, TrainingPlan
 from mrclab.cli.app import app
 from mrclab.lab.faults.action import Action
 from mrclab.lab.processes.process import ProcessExit
+from mrclab.lab.requested import LabRequest
 from mrclab.runs.experiment import ExperimentError
 from support.lab.scripted import Clock, Failures, Scripted
 
@@ -156,8 +157,8 @@ def test_the_command_tells_live_and_leaves_a_report(monkeypatch: pytest.MonkeyPa
     asked = []
 
     @contextlib.contextmanager
-    def session_for(lab: str, clock: str, transport: str, progress: object) -> Iterator[Clock]:
-        asked.append((lab, clock, transport))
+    def session_for(wanted: LabRequest, progress: object) -> Iterator[Clock]:
+        asked.append((wanted.lab, wanted.clock, wanted.transport))
         yield Clock()
 
     monkeypatch.setattr(train_verb, "session_for", session_for)

@@ -35,6 +35,7 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.topology import Topology
 from mrclab.lab.faults.action import Action
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.session.virtual import VirtualSession
@@ -267,7 +268,7 @@ def main(arguments: list[str]) -> int:
         if options.clock == "real":
             os.environ.setdefault("MRCLAB_RUN", f"{folder}/run")
         lab = lab_file(pathlib.Path(folder), "tiny", **LAB)
-        with session_for(lab, options.clock, "mrc") as session:
+        with session_for(LabRequest.of(lab, clock=options.clock)) as session:
             begin = session.now_ns()
             tally = endure(
                 session,

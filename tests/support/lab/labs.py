@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from mrc_topo.labfile import builtin_labs
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.runs.sessions import session_for
 from p4lite.switch.targetapi.values import DeviceStats
@@ -61,7 +62,7 @@ def _merge(into: dict[str, Any], changes: Mapping[str, Any]) -> None:
 @contextlib.contextmanager
 def session(lab: str, clock: str, transport: str = "mrc") -> Iterator[Session]:
     """Yield a lab that is up for as long as the context lasts."""
-    with session_for(lab, clock, transport) as made:
+    with session_for(LabRequest.of(lab, transport, clock=clock)) as made:
         yield made
 
 

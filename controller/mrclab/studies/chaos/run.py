@@ -23,6 +23,7 @@ from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.faults.ledger import UnsettledError
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.records.rundir import RunDir, RunError
+from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.lab.switches.names import P4RuntimeError
@@ -392,7 +393,7 @@ def _watched(schedule: Schedule, clock: str, progress: Callable[[str], None], pl
     name = load_lab(schedule.lab).lab.name
     ours = is_ours(name, clock)
     processes = []
-    with sessions.session_for(schedule.lab, clock, schedule.transport, progress) as session:
+    with sessions.session_for(LabRequest.of(schedule.lab, schedule.transport, clock=clock), progress) as session:
         payloads.require_bytes(session.topology, "chaos")
         yield session
         if isinstance(session, RealSession):

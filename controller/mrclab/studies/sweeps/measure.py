@@ -26,6 +26,7 @@ from mrclab.results.recording import Recording
 from mrclab.runs import compare, execute, sessions
 from mrclab.runs.compare import Comparison, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
+from mrclab.runs.precheck import requested_lab
 from mrclab.studies.engine import Answer, RunStatus, ending
 
 Scalar = float | int | str | bool | None
@@ -171,13 +172,7 @@ def _experiment(task: RunTask) -> tuple[list[Row], str]:
     with (
         sessions.lab_file(_lab(task, experiment.clock)) as path,
         sessions.session_for(
-            path,
-            experiment.clock,
-            experiment.transport,
-            switch=experiment.switch,
-            compiler=experiment.compiler,
-            policies=experiment.policies,
-            payload=experiment.payload,
+            requested_lab(experiment.model_copy(update={"lab": path}), clock=experiment.clock)
         ) as session,
         Recording() as recording,
     ):
