@@ -43,8 +43,26 @@ def imports(path: pathlib.Path, package: str) -> set[str]:
     return found
 
 
+def _modules(node: ast.stmt) -> list[str]:
+    """Return the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
 def test_import_contracts_of_pyproject_hold() -> None:
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_tests_of_the_core_can_be_collected_without_the_extras() -> None:
+    """`tests/support` serves tests of extras, too."""
+    needy = {
+        path.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.parse(path.read_text()).body
+        if any(name.partition(".")[0] in EXTRAS for name in _modules(node))
+    }
+    assert needy == set()
 
 
 @pytest.mark.parametrize("package", PACKAGES)

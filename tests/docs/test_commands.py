@@ -19,6 +19,8 @@ from unittest import mock
 
 import pytest
 
+pytest.importorskip("mrc_conform", reason="the pages have commands of the core and of all extras")
+
 import p4lite.cli
 from mrclab.cli.app import main as mrclab_main
 from support import cli, docs

@@ -27,6 +27,9 @@ from mrclab.studies.sweeps import measure
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+pytest.importorskip("mrc_conform", reason="the pages are made from the core and all extras")
+
+
 def load() -> types.ModuleType:
     spec = importlib.util.spec_from_file_location("docs_reference", ROOT / "docs" / "reference.py")
     assert spec is not None

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mrc_topo.base.document import MAX_BYTES, printable
+from mrc_topo.base.errors import MrclabError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -21,7 +22,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 MAX_NAMES = 1000
 
 
-class RefusedError(Exception):
+class RefusedError(MrclabError):
     """A file or folder that is not read; the text names it, says why, and what to do."""
 
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import copy
 import hashlib
+import importlib.util
 import io
 import json
 import pathlib
@@ -26,13 +27,9 @@ from typing import Any
 
 import yaml
 
-from mrc_fluid.clusterfile import builtin_clusters, load_cluster
 from mrc_host.graph import source as graphs
 from mrc_topo.base.errors import MrclabError
 from mrc_topo.labfile import builtin_labs, load_lab
-from mrc_workshop.classroom import classfile, handin
-from mrc_workshop.classroom.reading import RefusedError
-from mrc_workshop.exercise import find
 from mrclab.lab.switches import program
 from mrclab.lab.switches.names import P4InfoNames
 from mrclab.results import history, verdict
@@ -52,7 +49,7 @@ from p4lite.switch.source import read_p4info
 ODD: tuple[Any, ...] = (None, -1, 1e308, 10**40, "", "x" * 300, [], {}, [[]], {"a": None}, True, "2001:db8::1", "../x")
 DEEP = 20_000
 #: What the command line shows as lines of text.
-REFUSED = (MrclabError, P4liteError, OSError, RefusedError)
+REFUSED = (MrclabError, P4liteError, OSError)
 
 
 @dataclass(frozen=True)
@@ -202,6 +199,8 @@ def damaged_result(whole: pathlib.Path) -> Callable[[pathlib.Path, random.Random
 
 def class_target(folder: pathlib.Path) -> Target:
     """Return the kind of a class file with its roster."""
+    from mrc_workshop.classroom import classfile
+
     written = classfile.write_example(folder)
 
     def damage(place: pathlib.Path, rng: random.Random) -> None:
@@ -286,14 +285,11 @@ def targets(base: pathlib.Path) -> Iterator[tuple[str, Target]]:
     yield "folders of results", Target(damaged_result(whole), lambda folder: result_read(folder, whole))
     yield "experiments", documents(known_experiments(), experiment_checked)
     yield "comparisons", documents(known_comparisons(), lambda path: compare.check(load_comparison(str(path))))
-    yield "clusters", documents(builtin_clusters(), lambda path: load_cluster(str(path)))
     yield "sweeps", documents(known_sweeps(), lambda path: load_sweep(str(path)))
     known = yaml.safe_load(known_sweeps()["loss-messages"].read_text())
     (base / "plan.json").write_text(json.dumps({"format": plan.FORMAT, "sweep": known, "software": ""}))
     yield "plans of sweeps", documents({"": base / "plan.json"}, plan_read)
     yield "labs", documents(builtin_labs(), load_lab)
-    (base / "class").mkdir()
-    yield "classes", class_target(base / "class")
     yield "containerlab", raw(CLAB, "a.yaml", with_graph("a.yaml"))
     yield "DOT", raw(DOT, "a.dot", with_graph("a.dot"))
     yield "GOAL", raw(GOAL, "a.goal", lambda path: graphs.schedule(graphs.Source(file=str(path))))
@@ -305,15 +301,27 @@ def targets(base: pathlib.Path) -> Iterator[tuple[str, Target]]:
         "P4Info of p4c",
         raw(info, "a.txtpb", lambda path: P4InfoNames.of(path.read_text(encoding="utf-8", errors="replace"))),
     )
+    if importlib.util.find_spec("mrc_fluid"):
+        from mrc_fluid.clusterfile import builtin_clusters, load_cluster
+
+        yield "clusters", documents(builtin_clusters(), lambda path: load_cluster(str(path)))
+    if importlib.util.find_spec("mrc_workshop"):
+        (base / "class").mkdir()
+        yield "classes", class_target(base / "class")
+        yield "hand-ins", handin_target()
+
+
+def handin_target() -> Target:
+    """Return the kind of a student's hand-in."""
+    from mrc_workshop.classroom import handin
+    from mrc_workshop.exercise import find
+
     exercise = find("01-usid")
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as written:
         for name in exercise.content.edit:
             written.writestr(f"{exercise.name}/{name}", (exercise.starter / name).read_bytes())
-    yield (
-        "hand-ins",
-        raw(archive.getvalue(), "a.zip", lambda path: handin.read(path.read_bytes(), {exercise.name: exercise})),
-    )
+    return raw(archive.getvalue(), "a.zip", lambda path: handin.read(path.read_bytes(), {exercise.name: exercise}))
 
 
 def attack(target: Target, count: int, seed: int) -> tuple[int, list[str]]:
