@@ -68,6 +68,25 @@ def test_a_run_that_ends_its_process_died_and_the_others_are_done(tmp_path: path
     assert study(tmp_path, ["good", "failed", "exits"]).waiting == made.waiting[:1]
 
 
+def test_a_process_that_dies_before_it_has_read_its_run_is_one_that_died(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = engine._Worker.give
+    killed: list[str] = []
+
+    def give_and_kill(worker: engine._Worker[str], task: Task[str]) -> None:
+        give(worker, task)
+        if not killed:  # it is still importing its modules
+            killed.append(task.name)
+            worker.process.kill()
+            worker.process.join()
+
+    monkeypatch.setattr(engine._Worker, "give", give_and_kill)
+    bad = study(tmp_path, ["good", "failed"]).carry_out(engine.processes(answer_of, Answer, 1))
+    assert {digest: each.status for digest, each in bad.items()} == {"failed": RunStatus.DIED}
+    assert killed == ["failed"]
+
+
 def test_what_is_under_way_counts_as_half_done_in_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])

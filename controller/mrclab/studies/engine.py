@@ -306,7 +306,8 @@ class _Worker(Generic[W]):
 
     def give(self, task: Task[W]) -> None:
         self.at = task
-        self.line.send(task.work)
+        with contextlib.suppress(ConnectionError):  # it died between two runs, which the next reading shows
+            self.line.send(task.work)
 
     def end(self) -> None:
         self.line.close()
@@ -346,7 +347,7 @@ def processes(perform: Callable[[W], A], kind: Callable[[RunStatus, str], A], jo
                     task, worker.at = worker.at, None  # type: ignore[assignment]
                     try:
                         answer: A = worker.line.recv()
-                    except EOFError:
+                    except (EOFError, ConnectionError):  # the latter if it had not read all that it was given
                         answer = kind(RunStatus.DIED, "its process died")
                         worker.end()
                         workers[workers.index(worker)] = worker = _Worker(perform)
