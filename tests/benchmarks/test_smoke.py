@@ -18,7 +18,7 @@ LABS = frozenset({"forwarders", "lab", "steadiness", "web"})
 ROOT_ONLY = frozenset({"switch"})
 LIMIT_S = 240
 #: Those that `make test` tries; they share their set-up and tables with the others.
-SHORT = frozenset({"endpoint", "lab", "payload", "virtual"})
+SHORT = frozenset({"endpoint", "lab", "virtual"})
 
 
 def run(name: str) -> str:

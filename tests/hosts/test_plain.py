@@ -10,11 +10,12 @@ from enum import Enum, IntEnum, StrEnum
 from typing import Annotated, Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host import answers, ctl_requests, requests
 from mrc_topo.base.plain import OMIT_NONE, DecodeError, Range, decode, encode
+from support.amount import examples
 
 MODELS = [
     answers.JobProgress, answers.JobWaiting, answers.MrcHostStatistics, answers.RoceHostStatistics, answers.Sample,
@@ -64,6 +65,7 @@ def through_text(value: object) -> Any:
     return json.loads(json.dumps(encode(value)))
 
 
+@settings(max_examples=examples(100))
 @given(st.data())
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_answers_decode_to_what_was_encoded(model: type, data: st.DataObject) -> None:
@@ -78,6 +80,7 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
     return [path, *(place for key, each in rows for place in places(each, (*path, key)))]
 
 
+@settings(max_examples=examples(100))
 @given(st.data())
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_a_damaged_document_is_refused_or_read_and_never_fails_otherwise(model: type, data: st.DataObject) -> None:

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mrc_host.node.host import HostNode
@@ -23,7 +23,7 @@ from mrclab.studies.chaos import run, schedule
 from mrclab.studies.chaos.run import ChaosResult
 from mrclab.studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
 from mrclab.studies.chaos.shrink import ddmin, shrink
-from support.amount import LONG, first
+from support.amount import LONG, examples, first
 from support.namespaces import interfaces, left_behind
 
 
@@ -46,6 +46,7 @@ ALL_TO_ALL = load("all_to_all", params={"block_bytes": 5000})
 # --- schedules -------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=examples(100))
 @given(st.integers(0, 1 << 32), st.sampled_from(["tiny", "default", "spray"]))
 def test_made_up_schedules_are_what_their_text_says(seed: int, lab: str) -> None:
     made = schedule.generate(lab, seed, 4.0)

@@ -69,6 +69,7 @@ def test_a_client_keeps_nothing_of_what_it_hears_of_others() -> None:
             owner.close()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_planted_leak_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert endurance.main(["--hours", "0.04", "--longest", "6", "--leak", "400000"]) == 1

@@ -18,6 +18,7 @@ from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.history import What, history
 from mrclab.runs import execute, precheck
 from mrclab.runs.experiment import FOLDER, Experiment, ExperimentStep, Workload, load_experiment
+from support.amount import only
 from support.lab.results import plain
 from support.lab.usual import usual_experiments
 
@@ -26,7 +27,7 @@ MANUAL = (FOLDER.parent / "docs" / "reference" / "experiments.md").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", usual_experiments())
+@pytest.mark.parametrize("name", only(usual_experiments(), ("fabric-links", "nic-ports", "t0-down")))
 def test_each_experiment_of_the_project_passes_in_simulated_time(name: str, tmp_path: pathlib.Path) -> None:
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]

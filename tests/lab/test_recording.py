@@ -252,6 +252,7 @@ def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatc
     assert len(result.recording.fabric) == 1203
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

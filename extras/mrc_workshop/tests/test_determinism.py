@@ -39,6 +39,7 @@ def test_verdict_and_output_are_the_same_for_any_hash_seed(number: str, answers:
     assert verify.differences(results) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_check_that_depends_on_the_hash_seed_is_noticed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

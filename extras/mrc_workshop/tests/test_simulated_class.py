@@ -10,6 +10,7 @@ from support.workshop import simulated, small
 from support.workshop.simulated import Kind
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_few_students_are_graded_correctly(tmp_path: pathlib.Path) -> None:
     """The cheap kinds, on an exercise that takes next to nothing."""
