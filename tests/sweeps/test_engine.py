@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import time
 from collections.abc import Sequence
@@ -16,15 +15,7 @@ from mrclab.studies import engine
 from mrclab.studies.cells import measure, store
 from mrclab.studies.cells.measure import Cell
 from mrclab.studies.engine import Answer, DocumentStore, Progress, RunStatus, Study, Task
-
-ENDINGS = {"good": RunStatus.GOOD, "failed": RunStatus.FAILED, "error": RunStatus.ERROR, "died": RunStatus.DIED}
-
-
-def answer_of(word: str) -> Answer:
-    """Return how a run of this name ends; one process ends with its run."""
-    if word == "exits":
-        os._exit(3)
-    return Answer(ENDINGS[word], "" if word == "good" else word)
+from support.endings import answer_of
 
 
 def study(folder: pathlib.Path, words: list[str], *, again: bool = False) -> Study[str, Answer]:
