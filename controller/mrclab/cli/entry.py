@@ -13,8 +13,10 @@ def main() -> None:
     """Import the command line and run it; exit code 130 if it is interrupted before that."""
     _reset_signals()
     check_threads()
-    # We multiply no matrices. OpenBLAS reserves memory for every core, and ends the process where there is too little.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        # We multiply no matrices. OpenBLAS reserves memory for every core, and ends the process where there is too
+        # little. Programs that we start inherit this, so that it is not set where they may have all the memory.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from mrclab.cli.app import main as command
 
     command()
