@@ -180,17 +180,15 @@ class SimulationView:
         self.view.wanted = lambda: self.pending.experiment is not None
         experiment = self.pending.experiment
         while True:
-            lab = self.lab if experiment is None else experiment.lab
-            transport = self.transport if experiment is None else experiment.transport
             wanted = (
-                LabRequest.of(lab, transport, clock="virtual")
+                LabRequest.of(self.lab, self.transport, clock="virtual")
                 if experiment is None
                 else requested_lab(experiment, clock="virtual")
             )
             with sessions.session_for(wanted) as session:
                 try:
-                    self.view.lab = lab
-                    self.view.show(session, transport)
+                    self.view.lab = wanted.lab
+                    self.view.show(session, wanted.transport)
                     experiment = self._run(session, interrupted)
                 finally:
                     self.view.leave()
