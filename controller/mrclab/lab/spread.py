@@ -28,9 +28,11 @@ class SeveralMachines(Protocol):
 
 
 class SliceOfLab(Protocol):
-    """What `lifecycle.up` starts instead of a whole lab. `daemon`: the module that holds it, with the arguments of
-    `mrclab.lab.daemon`; `descriptors`: what that inherits; `clock_ahead_ns`: how far the slice's monotonic clock is
-    ahead of this machine's."""
+    """The part of a lab that `lifecycle.up` starts instead of a whole one.
+
+    `daemon`: the module that holds it, with the arguments of `mrclab.lab.daemon`; `descriptors`: what that inherits;
+    `clock_ahead_ns`: how far the slice's monotonic clock is ahead of this machine's.
+    """
 
     daemon: ClassVar[str]
 

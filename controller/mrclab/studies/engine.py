@@ -42,7 +42,7 @@ class StudyCut(MrclabError):
 
 
 class RunStatus(StrEnum):
-    """How a run ended.
+    """The ending of a run.
 
     `GOOD`: as it should. `FAILED`: its workload failed, which is a result. `ERROR`: it could not be done: no result.
     `DIED`: each worker died that took it, or the machine lacked something. `STRANGER`: of a worker with other sources
@@ -58,7 +58,7 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a run left: how it ended, and why it is not good, in a line."""
+    """The outcome of a run: its ending, and why it is not good, in a line."""
 
     status: RunStatus
     failure: str

@@ -156,7 +156,7 @@ class CalibrationResult:
 
 @dataclass(frozen=True)
 class PacketsAnswer(Answer):
-    """What packets say of a scenario with one seed.
+    """The outcome of a scenario with one seed by packets.
 
     Args:
         payload_share: of what links carry.

@@ -51,8 +51,11 @@ class RunTask:
 
 @dataclass(frozen=True)
 class RunAnswer(Answer):
-    """What a run left. `rows`: numbers by column, with `variant` and `condition` of a comparison; `seconds`: how long
-    it took; `log`: what was printed, and the traceback of an error, which is kept in a file of its own."""
+    """The outcome of a run of a sweep.
+
+    `rows`: numbers by column, with `variant` and `condition` of a comparison; `seconds`: how long it took; `log`: what
+    was printed, and the traceback of an error, which is kept in a file of its own.
+    """
 
     rows: list[Row]
     seconds: float
