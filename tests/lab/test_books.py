@@ -370,6 +370,13 @@ PLANTED: Mapping[str, Mapping[str, Callable[[Account, int], Account]]] = {
 }
 
 
+@pytest.mark.parametrize("direction", ["rx_packets", "tx_packets"])
+def test_a_packet_at_one_switch_alone_has_moved(account: Account, direction: str) -> None:
+    """A report of a host's kernel goes no further than its T0: between two readings only that one's count grows."""
+    assert accounts.moved(account.after, account.after) == 0
+    assert accounts.moved(account.after, ported(direction)(account, 1).after) == 1
+
+
 def test_every_identity_is_planted(account: Account) -> None:
     assert PLANTED.keys() == {identity.name for identity in IDENTITIES}
     books = balance(account)

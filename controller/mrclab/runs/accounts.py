@@ -85,7 +85,7 @@ class BooksReader:
                     self._hold_probes(HOLD_NS)
                 # A simulated host sends at most what was due when it was asked.
                 earlier, reading = reading, self._read()
-                self._moving = least + (0 if reading is None else _moved(earlier, reading))
+                self._moving = least + (0 if reading is None else moved(earlier, reading))
                 if self._moving == least:
                     break
             return reading
@@ -169,15 +169,21 @@ def _recovered(result: RunResult) -> dict[int, int]:
     return {number: at_ns + round(took * 1e9) for number, (at_ns, took) in enumerate(times) if took is not None}
 
 
-def _moved(before: LabCounts, after: LabCounts) -> int:
-    """Return how many packets hosts sent or received, or switches sent, between two readings."""
-    moved = 0
-    for name, earlier in before.hosts.items():
-        later = after.hosts[name]
-        if earlier is not None and later is not None:
-            for one, other in zip(earlier.links, later.links, strict=True):
-                moved += other.sent_packets - one.sent_packets + other.received_packets - one.received_packets
-    for name, device in after.fabric.items():
-        known = before.fabric[name].ports if name in before.fabric else {}
-        moved += sum(port.tx_packets - known[at].tx_packets for at, port in device.ports.items() if at in known)
-    return moved
+def moved(before: LabCounts, after: LabCounts) -> int:
+    """Return how many packets hosts and switches sent or received between two readings.
+
+    Both directions count: a packet that a switch drops is sent by nobody any more.
+    """
+    counts = [
+        (one.sent_packets + one.received_packets, other.sent_packets + other.received_packets)
+        for earlier, later in ((found, after.hosts[name]) for name, found in before.hosts.items())
+        if earlier is not None and later is not None
+        for one, other in zip(earlier.links, later.links, strict=True)
+    ]
+    counts += [
+        (earlier.tx_packets + earlier.rx_packets, later.tx_packets + later.rx_packets)
+        for name, device in before.fabric.items()
+        for port, earlier in device.ports.items()
+        if name in after.fabric and (later := after.fabric[name].ports.get(port)) is not None
+    ]
+    return sum(later - earlier for earlier, later in counts)
