@@ -77,7 +77,7 @@ def open_station(node: HostNode) -> RingNode:
     config = node.config
     with netns.inside(config.netns):
         if config.interfaces:
-            node.datapath.kernel_sent = netns.KernelPackets(config.interfaces).sent
+            node.datapath.kernel_sent = netns.KernelPackets(config.interfaces, config.netns).sent
         return RingNode(node.datapath, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
 
 

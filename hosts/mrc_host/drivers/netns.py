@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import pathlib
 from collections.abc import Iterator, Sequence
 
 CLONE_NEWNET = 0x40000000
@@ -54,39 +55,35 @@ def inside(path: str) -> Iterator[None]:
 class KernelPackets:
     """IPv6 packets that a namespace's kernel sent itself: neighbour discovery, reports of groups, those of programs.
 
-    The namespace is the one that this thread is in now.
-
     Args:
         interfaces: their names, in the order of the ports.
+        namespace: its path, /proc/PID/ns/net; empty for that of this process.
 
     Raises:
-        OSError: the kernel has no IPv6.
+        OSError: no such process, or the kernel has no IPv6.
     """
 
-    def __init__(self, interfaces: Sequence[str]) -> None:
+    def __init__(self, interfaces: Sequence[str], namespace: str = "") -> None:
         self.interfaces = interfaces
-        self._folder = os.open("/proc/thread-self/net", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # An open folder stays that of its namespace, wherever its thread goes.
+        # The folder shows the namespace in which its process is when a name is looked up, whoever opened it. So it must
+        # be that of a process which stays in the namespace: this one comes back from `inside`.
+        process = pathlib.Path(namespace).parents[1] if namespace else pathlib.Path("/proc/self")
+        self._folder = os.open(process / "net", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.close(self._open("dev_snmp6"))
+        self._requests, self._dropped = [0] * len(interfaces), [0] * len(interfaces)
 
     def _open(self, name: str) -> int:
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
 
     def sent(self, port: int) -> int:
         """Return the packets sent through a port's interface since it is there, without all that it dropped instead:
-        one without carrier takes what the kernel and the agent give it, and drops it. IPv6 may be off now."""
-        try:
-            handle = self._open(f"dev_snmp6/{self.interfaces[port]}")
-        except OSError:
-            return -self._dropped(port)
-        with open(handle, encoding="ascii") as table:
-            rows = dict(line.split() for line in table)
-        return int(rows["Ip6OutRequests"]) - self._dropped(port)
-
-    def _dropped(self, port: int) -> int:
-        with open(self._open("dev"), encoding="ascii") as table:
-            for line in table:
-                name, _, counts = line.partition(":")
-                if name.strip() == self.interfaces[port]:
-                    return int(counts.split()[DROPPED])
-        return 0
+        one without carrier takes what the kernel and the agent give it, and drops it. What cannot be read, such as
+        while IPv6 is off, stays as it was."""
+        name = self.interfaces[port]
+        with contextlib.suppress(OSError), open(self._open(f"dev_snmp6/{name}"), encoding="ascii") as table:
+            self._requests[port] = int(dict(line.split() for line in table)["Ip6OutRequests"])
+        with contextlib.suppress(OSError), open(self._open("dev"), encoding="ascii") as table:
+            rows = {label.strip(): counts.split() for label, _, counts in (line.partition(":") for line in table)}
+            if name in rows:
+                self._dropped[port] = int(rows[name][DROPPED])
+        return self._requests[port] - self._dropped[port]

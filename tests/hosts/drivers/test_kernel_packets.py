@@ -11,8 +11,8 @@ from support.inside import run_in_namespace
 NAMESPACE = "mrclab-test-said"
 
 BODY = """
-import pathlib, socket, subprocess, time
-from mrc_host.drivers.netns import KernelPackets
+import ctypes, os, pathlib, socket, subprocess, time
+from mrc_host.drivers.netns import CLONE_NEWNET, KernelPackets, inside
 
 def ip(*args):
     subprocess.run(["ip", *args], check=True)
@@ -25,7 +25,23 @@ def settled():
         before = arrived(), kernel.sent(0)
         time.sleep(2.5)
         if before == (arrived(), kernel.sent(0)):
+            assert visitor() == kernel.sent(0)
             return before
+
+# What a process of another namespace counts, which was in this one for a moment as an agent is.
+def visitor():
+    out, given = os.pipe()
+    if not (child := os.fork()):
+        path = f"/proc/{os.getppid()}/ns/net"
+        assert not ctypes.CDLL(None).unshare(CLONE_NEWNET)
+        with inside(path):
+            counts = KernelPackets(["a0"], path)
+        os.write(given, str(counts.sent(0)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(given)
+    with open(out) as answer:
+        return int(answer.read())
 
 ip("link", "add", "a0", "type", "veth", "peer", "name", "b0")
 pathlib.Path("/proc/sys/net/ipv6/conf/a0/disable_ipv6").write_text("0")
