@@ -191,12 +191,11 @@ mutants: setup
 	$(PIP) --editable ./p4 --editable '.[coverage]'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
-# The code of the target API's messages, by a protoc whose code every protobuf from 3.20.3 on can run. It wants a newer
-# protobuf itself than p4runtime-shell allows, so it has an environment of its own.
-proto:
-	test -x build/protoc/bin/python || { $(PYTHON) -m venv build/protoc && \
-	  build/protoc/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.62.3; }
-	cd p4 && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. p4lite/switch/targetapi/target.proto
+# The descriptors of the target API's messages, and their types; `p4lite.messages` builds the messages at run time.
+proto: $(STAMP)
+	$(PIP) grpcio-tools
+	cd p4 && ../$(BIN)/python -m grpc_tools.protoc -I. --pyi_out=. \
+	  --descriptor_set_out=p4lite/switch/targetapi/target.binpb p4lite/switch/targetapi/target.proto
 
 # The encoders and decoders of the data path, made of the table of headers in hosts/mrc_host/proto/wire/fields.py. Without
 # the compiled core, which may have been made of what they were.

@@ -12,15 +12,15 @@ import time
 from typing import Any
 
 import grpc
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from benchmarks import scaled
 from p4lite.compiler import compile_text
+from p4lite.messages import P4RuntimeStub, p4runtime_pb2
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.p4rt.wire import parse_write
 from p4lite.switch.server import FabricServer
 
-ENTRIES = scaled(4000, 400)
+ENTRIES = scaled(10000, 400)
 BATCH = 200
 PROGRAM = """
 #include <core.p4>
@@ -34,7 +34,7 @@ parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t
 control V(inout headers_t h, inout meta_t m) { apply { } }
 control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
     action forward(bit<48> mac, bit<9> port) { h.ipv6.src[47:0] = mac; s.egress_spec = port; }
-    table routes { key = { h.ipv6.dst: lpm; } actions = { forward; } size = 8192; }
+    table routes { key = { h.ipv6.dst: lpm; } actions = { forward; } size = 16384; }
     apply { routes.apply(); }
 }
 control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) { apply { } }
@@ -82,7 +82,7 @@ def run() -> None:
 
 def _over_grpc(address: str, updates: list[Any]) -> list[tuple[str, float]]:
     with grpc.insecure_channel(address) as channel:
-        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        stub = P4RuntimeStub(channel)
         hello = p4runtime_pb2.StreamMessageRequest()
         hello.arbitration.device_id, hello.arbitration.election_id.low = 1, 1
         hold = iter([hello])

@@ -30,7 +30,7 @@ except SystemExit as end:
 print(json.dumps([name for name in heavy if name in sys.modules]))
 """
 #: gRPC and P4Runtime's messages; without them protobuf is of no use either.
-RPC = ("grpc", "google.protobuf", "p4.v1.p4runtime_pb2")
+RPC = ("grpc", "google.protobuf", "p4lite.messages")
 RUN = ("run", "write_bw", "--lab", "tiny", "--clock", "virtual", "--duration", "0.01")
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import grpc
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from p4lite.api.program import Program
 from p4lite.api.switch import Switch
 from p4lite.errors import P4liteError
+from p4lite.messages import P4RuntimeStub, p4runtime_pb2
 from p4lite.switch.p4rt.device import Forwarding
 from p4lite.switch.p4rt.errors import P4RtError
 from p4lite.switch.p4rt.pipeline import INSERT, MODIFY, DeviceTarget, PipelineCache
@@ -54,7 +54,7 @@ class Snapshot:
 def read_snapshot(address: str, device_id: int) -> Snapshot:
     """Read a switch's state; other controllers are not disturbed. Raises ReplayError."""
     with grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 64 << 20)]) as channel:
-        stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        stub = P4RuntimeStub(channel)
         try:
             asked = p4runtime_pb2.GetForwardingPipelineConfigRequest(device_id=device_id)
             config = stub.GetForwardingPipelineConfig(asked, timeout=TIMEOUT_S).config

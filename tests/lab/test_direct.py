@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
 
 from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action
 from mrclab.lab.session.virtual import VirtualSession
 from mrclab.lab.switches.p4rt import Device
 from mrclab.lab.switches.program import fabric_program
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.native import build as native
 from p4lite.switch.runtime import loader
 from support.lab.labs import session

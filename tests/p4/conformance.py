@@ -87,7 +87,8 @@ def compile_all(paths: Sequence[Path], *, front_only: bool = False, p4info: Path
 def compare_p4info(path: Path, text: str, outputs: Path, counts: Counts) -> None:
     """Compare P4Info messages, identifiers and the order of objects included."""
     from google.protobuf import text_format
-    from p4.config.v1 import p4info_pb2
+
+    from p4lite.messages import p4info_pb2
 
     expected_file = outputs / f"{path.name}.p4info.txtpb"
     if not expected_file.exists():

@@ -182,7 +182,8 @@ def run(path: Path, checkout: Path, timeout: float, p4c: Path | None) -> Outcome
 def same_p4info(ours: Path, theirs: Path) -> bool:
     """Return whether two files hold equal P4Info messages."""
     from google.protobuf import text_format
-    from p4.config.v1 import p4info_pb2
+
+    from p4lite.messages import p4info_pb2
 
     messages = []
     for path in (ours, theirs):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
 
 from p4lite.compiler import compile_text
 from p4lite.compiler.diagnostics import CompileError
 from p4lite.compiler.p4info import PREFIX, hash24
+from p4lite.messages import p4info_pb2
 
 HEAD = """#include <core.p4>
 #include <v1model.p4>

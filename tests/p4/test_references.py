@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from p4.config.v1 import p4info_pb2
 
+from p4lite.messages import p4info_pb2
 from support.p4.differential import Comparison, References, judge, p4info_differences, run_seed
 from support.p4.random_program import random_program
 from support.p4.random_tree import Node, Tree

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from p4lite.messages import P4RuntimeStub, p4runtime_pb2
 from p4lite.switch import listen
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
@@ -220,7 +220,7 @@ def test_tls_with_certificates_of_clients(pems: Path) -> None:
         with TargetClient(switch.address, credentials=credentials(pems, "client")) as target:
             assert list(target.info().switches) == [0]
         with grpc.secure_channel(switch.address, credentials(pems, "client")) as channel:
-            found = p4runtime_pb2_grpc.P4RuntimeStub(channel).Capabilities(p4runtime_pb2.CapabilitiesRequest())
+            found = P4RuntimeStub(channel).Capabilities(p4runtime_pb2.CapabilitiesRequest())
             assert found.p4runtime_api_version
         for stranger in (credentials(pems, None), credentials(pems, "stranger"), None):
             with TargetClient(switch.address, credentials=stranger, timeout_s=5) as target:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.fabric.values import LinkSettings
 from p4lite.switch.targetapi.client import TargetClient
 from support.namespaces import Hosts

@@ -148,12 +148,10 @@ def _messages() -> tuple[Any, Any]:
         ("attr", 10, kinds.TYPE_MESSAGE, True, "Attribute"),
     )
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    # The stubs are of a later protobuf, which no longer has this.
-    factory: Any = message_factory.MessageFactory(pool)
+    pool.AddSerializedFile(file.SerializeToString())
     return (
-        factory.GetPrototype(pool.FindMessageTypeByName("mrc_host.graph.Node")),
-        factory.GetPrototype(pool.FindMessageTypeByName("mrc_host.graph.IOInfo")),
+        message_factory.GetMessageClass(pool.FindMessageTypeByName("mrc_host.graph.Node")),
+        message_factory.GetMessageClass(pool.FindMessageTypeByName("mrc_host.graph.IOInfo")),
     )
 
 

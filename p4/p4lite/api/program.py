@@ -44,7 +44,7 @@ class ActionScope(enum.Enum):
 
 def scopes_of(p4info: Any) -> Scopes:
     """Return the scopes in a P4Info message."""
-    from p4.config.v1 import p4info_pb2
+    from p4lite.messages import p4info_pb2
 
     kinds = {
         p4info_pb2.ActionRef.TABLE_ONLY: ActionScope.ENTRIES_ONLY,

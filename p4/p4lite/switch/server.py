@@ -26,9 +26,8 @@ from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4info_pb2, p4runtime_pb2
 from p4lite.switch import documents, listen
 from p4lite.switch.assembly import assemble
 from p4lite.switch.description import FabricDescription, SwitchDescription

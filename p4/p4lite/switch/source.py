@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4runtime_pb2
 
 from p4lite import terminal
+from p4lite.messages import p4info_pb2, p4runtime_pb2
 from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch.bmv2.model import load_model
 from p4lite.switch.bmv2.reader import read_document

@@ -32,10 +32,15 @@ COMMANDS = {
 #: Packages that scripts of courses import, and how to install them where they are missing.
 WANTED = {"scapy": "p4lite[tutorials]", "psutil": "p4lite[tutorials]"}
 
-#: The packages `p4` (p4runtime's, with ours added to it) and `p4.tmp`.
+#: The package `p4` of courses. The modules of p4runtime do not load with today's protobuf; the messages are the same.
 LIBRARY = {
-    "p4/__init__.py": "from pkgutil import extend_path\n\n__path__ = extend_path(__path__, __name__)\n",
-    "p4/tmp/__init__.py": "",
+    **{f"p4/{name}__init__.py": "" for name in ("", "config/", "config/v1/", "tmp/", "v1/")},
+    **{
+        f"p4/{folder}/{name}.py": f"import sys\nfrom p4lite.messages import {name}\nsys.modules[__name__] = {name}\n"
+        for folder, names in (("config/v1", ("p4types_pb2", "p4info_pb2")), ("v1", ("p4data_pb2", "p4runtime_pb2")))
+        for name in names
+    },
+    "p4/v1/p4runtime_pb2_grpc.py": "from p4lite.messages import P4RuntimeStub as P4RuntimeStub\n",
     "p4/tmp/p4config_pb2.py": "from p4lite_tools.cli.p4lang.p4c import P4DeviceConfig as P4DeviceConfig\n",
 }
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.targetapi.client import TargetClient
 from p4lite_tools.replay import ReplayError, copy_switch, read_snapshot
 from p4lite_tools.trace import Recorder

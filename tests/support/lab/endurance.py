@@ -30,7 +30,6 @@ from typing import Any
 
 import grpc
 import psutil
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from mrc_host.workloads import WORKLOADS
 from mrc_topo.topology import Topology
@@ -48,6 +47,7 @@ from mrclab.results.recording import Recording
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.sessions import session_for
 from mrclab.runs.workload import WorkloadSpec
+from p4lite.messages import P4RuntimeStub, p4runtime_pb2
 from support.lab.labs import SMALL_LOADS, lab_file
 
 #: What allocators and threads may need more, whatever the length; a leak of 1 KB/s has exceeded it in 3 hours.
@@ -135,7 +135,7 @@ class Visitors:
                 hello.arbitration.device_id = switch.device_id
                 hello.arbitration.election_id.low = election
                 held = iter([hello])
-                answers = p4runtime_pb2_grpc.P4RuntimeStub(channel).StreamChannel(held)
+                answers = P4RuntimeStub(channel).StreamChannel(held)
                 next(answers)  # and the channel closes under the stream
                 return
             device = Device(channel, switch.device_id, switch.name, fabric_program().p4info)

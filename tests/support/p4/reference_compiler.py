@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
-from p4.config.v1 import p4info_pb2
+
+from p4lite.messages import p4info_pb2
 
 P4C = "p4c-bm2-ss"
 TIMEOUT_S = 120.0

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
+from p4lite.messages import P4RuntimeStub, code_pb2, p4runtime_pb2, status_pb2
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
 from p4lite.switch.source import load_source
@@ -66,7 +65,7 @@ class Controller:
     def __init__(self, address: str, device_id: int = 1, election_id: int | None = 1, role: str = "") -> None:
         self.device_id, self.election_id, self.role = device_id, election_id, role
         self.channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
+        self.stub = P4RuntimeStub(self.channel)
         self.heard: queue.Queue[Any] = queue.Queue()
         self.info: Any = None
         self._out: queue.Queue[Any] = queue.Queue()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import code_pb2, p4runtime_pb2
 from p4lite.switch.p4rt.arbitration import MAX_CLIENTS_PER_ROLE, Arbiter, election_value
 from p4lite.switch.p4rt.errors import P4RtError
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from google.rpc import code_pb2
 from hypothesis import given
 from hypothesis import strategies as st
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import code_pb2, p4runtime_pb2
 from p4lite.switch.p4rt.errors import MAX_STATUS_BYTES, P4RtError, batch_status
 from p4lite.switch.p4rt.info import decode, decode_signed, encode, encode_signed
 

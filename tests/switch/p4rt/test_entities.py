@@ -6,8 +6,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from p4.v1 import p4data_pb2, p4runtime_pb2
-
+from p4lite.messages import p4data_pb2, p4runtime_pb2
 from support.switch.p4rt import DELETE, INSERT, MODIFY, Bench, Controller, batch_codes, ethernet, ipv4
 
 pb = p4runtime_pb2

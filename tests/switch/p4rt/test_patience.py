@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import psutil
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.p4rt import arbitration, service
 from p4lite.switch.p4rt.service import Waiting
 from p4lite.switch.targetapi.client import TargetClient

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from support.switch.p4rt import INSERT, Bench, Config, Controller, batch_codes, code_of, control_config, ethernet
 
 pb = p4runtime_pb2

@@ -13,8 +13,8 @@ import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.p4rt import service
 from p4lite.switch.p4rt.device import Forwarding
 from p4lite.switch.p4rt.errors import INTERNAL, P4RtError
@@ -44,7 +44,8 @@ def message_of(kind: Any, choices: random.Random, ids: list[int], depth: int = 0
     for field in kind.DESCRIPTOR.fields:
         if choices.random() < 0.4 or (depth > 5 and field.message_type):
             continue
-        repeated = field.label == field.LABEL_REPEATED
+        # protobuf 5 has only `label`, protobuf 7 only `is_repeated`.
+        repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
         for _ in range(choices.randrange(3) if repeated else 1):
             if field.message_type is not None:
                 if field.message_type.full_name.startswith("google."):

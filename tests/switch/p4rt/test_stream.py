@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from support.switch.p4rt import (
     DELETE,
     INSERT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from support.switch.p4rt import DELETE, INSERT, MODIFY, Bench, Controller, batch_codes, code_of, ethernet, ipv4
 
 MAC2, MAC3 = b"\2", b"\3"

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite.switch.server import FabricServer
 from p4lite.switch.targetapi.client import TargetClient

@@ -134,7 +134,8 @@ def _names(p4info: str) -> P4InfoNames:
     # The project's program comes with its names (`program.fabric_program`), so that most commands need no protobuf,
     # whose import takes longer than building a small simulation.
     from google.protobuf import text_format
-    from p4.config.v1 import p4info_pb2
+
+    from p4lite.messages import p4info_pb2
 
     try:
         info = text_format.Parse(p4info, p4info_pb2.P4Info())

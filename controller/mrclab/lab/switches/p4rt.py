@@ -14,7 +14,6 @@ from typing import Any
 
 import grpc
 from google.protobuf import text_format
-from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 from mrclab.lab.switches.names import (
     KeyName,
@@ -24,6 +23,7 @@ from mrclab.lab.switches.names import (
     TableEntry,
     to_bytes,
 )
+from p4lite.messages import P4RuntimeStub, p4runtime_pb2
 
 TIMEOUT_S = 20.0
 #: How often a controller that takes the place of others raises its election id.
@@ -112,7 +112,7 @@ class Device:
         self.name = name
         self.p4info_text = p4info
         self.names = P4InfoNames.of(p4info)
-        self.stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+        self.stub = P4RuntimeStub(channel)
         # The stub's own method serialises the pipeline of every switch again.
         self._set_pipeline = channel.unary_unary(
             "/p4.v1.P4Runtime/SetForwardingPipelineConfig",
@@ -270,7 +270,7 @@ class Device:
 
 
 def _batch_errors(raw: bytes) -> list[str]:
-    from google.rpc import status_pb2
+    from p4lite.messages import status_pb2
 
     status = status_pb2.Status.FromString(raw)
     found = []

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import architecture
@@ -17,6 +15,7 @@ from p4lite.compiler.p4info.blocks import BlockItem, Extern, Flat, calls_in_acti
 from p4lite.compiler.p4info.ids import Symbols, add_annotations, add_documentation, field_ids, is_hidden, pairs_of
 from p4lite.compiler.p4info.tables import TableWriter, set_match_type
 from p4lite.compiler.p4info.typeinfo import TypeInfo, flat_fields, type_name
+from p4lite.messages import p4info_pb2
 
 INDEXED = ("counter", "meter", "register")
 PROFILES = ("action_profile", "action_selector")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-
 from p4lite.compiler import ast, constfold
 from p4lite.compiler import types as t
 from p4lite.compiler.architecture import Architecture
@@ -14,6 +12,7 @@ from p4lite.compiler.midend.names import control_plane_name, in_place_name, key_
 from p4lite.compiler.p4info.blocks import BlockInstance, BlockItem, Extern, make_extern
 from p4lite.compiler.p4info.ids import Symbols, add_annotations, add_documentation, field_ids
 from p4lite.compiler.p4info.typeinfo import TypeInfo, bytes_of, type_name, value_width
+from p4lite.messages import p4info_pb2
 
 DEFAULT_TABLE_SIZE = 1024
 NO_ACTION = "NoAction"

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from p4.config.v1 import p4types_pb2
-
 from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.lexer import parse_number
 from p4lite.compiler.midend.names import control_plane_name
 from p4lite.compiler.p4info.ids import add_annotations
+from p4lite.messages import p4types_pb2
 
 TRANSLATION = "p4runtime_translation"
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from google.rpc import code_pb2
-from p4.v1 import p4runtime_pb2
-
+from p4lite.messages import code_pb2, p4runtime_pb2
 from p4lite.switch.p4rt.errors import (
     FAILED_PRECONDITION,
     NOT_FOUND,

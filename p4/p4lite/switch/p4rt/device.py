@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.fabric.fabric import FabricSwitch
 from p4lite.switch.fabric.values import FabricError, Notification, NotificationKind
 from p4lite.switch.p4rt.arbitration import Arbiter, Client, election_value

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4.v1 import p4data_pb2, p4runtime_pb2
-
+from p4lite.messages import p4data_pb2, p4runtime_pb2
 from p4lite.switch.p4rt.errors import ALREADY_EXISTS, NOT_FOUND, P4RtError, invalid
 from p4lite.switch.p4rt.info import encode, encode_signed
 from p4lite.switch.p4rt.pipeline import DELETE, INSERT, Pipeline

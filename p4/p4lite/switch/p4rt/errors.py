@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
-from google.rpc import code_pb2, status_pb2
-from p4.v1 import p4runtime_pb2
 
 from p4lite.errors import P4liteError
+from p4lite.messages import code_pb2, p4runtime_pb2, status_pb2
 
 OK = code_pb2.OK
 UNKNOWN = code_pb2.UNKNOWN

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-from p4.v1 import p4data_pb2, p4runtime_pb2
-
+from p4lite.messages import p4data_pb2, p4info_pb2, p4runtime_pb2
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     OUT_OF_RANGE,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4.config.v1 import p4info_pb2
-
+from p4lite.messages import p4info_pb2
 from p4lite.switch.p4rt.errors import OUT_OF_RANGE, UNIMPLEMENTED, P4RtError, invalid
 
 KINDS = {

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from p4.v1 import p4runtime_pb2
-
+from p4lite.messages import p4runtime_pb2
 from p4lite.recursion import DOCUMENT_LIMIT, deep_recursion
 from p4lite.switch import errors as program_errors
 from p4lite.switch.errors import BuildError, ProgramError

@@ -10,8 +10,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.p4rt.errors import (
     ALREADY_EXISTS,
     FAILED_PRECONDITION,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.fabric.values import CloneSession, Replica
 from p4lite.switch.p4rt.errors import ALREADY_EXISTS, NOT_FOUND, UNIMPLEMENTED, P4RtError, invalid
 from p4lite.switch.p4rt.info import decode, encode

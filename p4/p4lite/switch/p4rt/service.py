@@ -23,8 +23,8 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from p4.v1 import p4runtime_pb2
 
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.fabric.fabric import Fabric, FabricSwitch
 from p4lite.switch.p4rt.device import Device, ReadErrors
 from p4lite.switch.p4rt.errors import (

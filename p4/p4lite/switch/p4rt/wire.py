@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from p4.v1 import p4runtime_pb2
-
+from p4lite.messages import p4runtime_pb2
 from p4lite.switch.p4rt.match import MatchItem
 
 _INSERT = p4runtime_pb2.Update.INSERT

@@ -2,7 +2,8 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -85,7 +86,7 @@ class LinkSettings(_message.Message):
     blackhole: bool
     host_queue_bytes: int
     pause_storm_mac: int
-    def __init__(self, rate_bps: _Optional[int] = ..., delay_ns: _Optional[int] = ..., overhead_bytes: _Optional[int] = ..., loss: _Optional[float] = ..., burst_loss: _Optional[_Union[BurstLoss, _Mapping]] = ..., corrupt: _Optional[float] = ..., duplicate: _Optional[float] = ..., reorder: _Optional[float] = ..., reorder_extra_ns: _Optional[int] = ..., blackhole: bool = ..., host_queue_bytes: _Optional[int] = ..., pause_storm_mac: _Optional[int] = ...) -> None: ...
+    def __init__(self, rate_bps: _Optional[int] = ..., delay_ns: _Optional[int] = ..., overhead_bytes: _Optional[int] = ..., loss: _Optional[float] = ..., burst_loss: _Optional[_Union[BurstLoss, _Mapping]] = ..., corrupt: _Optional[float] = ..., duplicate: _Optional[float] = ..., reorder: _Optional[float] = ..., reorder_extra_ns: _Optional[int] = ..., blackhole: _Optional[bool] = ..., host_queue_bytes: _Optional[int] = ..., pause_storm_mac: _Optional[int] = ...) -> None: ...
 
 class QueueLimits(_message.Message):
     __slots__ = ("packets", "bytes")
@@ -175,7 +176,7 @@ class PortInfo(_message.Message):
     up_incoming: bool
     outgoing: LinkSettings
     incoming: LinkSettings
-    def __init__(self, port: _Optional[int] = ..., name: _Optional[str] = ..., interface: _Optional[str] = ..., peer: _Optional[_Union[End, _Mapping]] = ..., up_outgoing: bool = ..., up_incoming: bool = ..., outgoing: _Optional[_Union[LinkSettings, _Mapping]] = ..., incoming: _Optional[_Union[LinkSettings, _Mapping]] = ...) -> None: ...
+    def __init__(self, port: _Optional[int] = ..., name: _Optional[str] = ..., interface: _Optional[str] = ..., peer: _Optional[_Union[End, _Mapping]] = ..., up_outgoing: _Optional[bool] = ..., up_incoming: _Optional[bool] = ..., outgoing: _Optional[_Union[LinkSettings, _Mapping]] = ..., incoming: _Optional[_Union[LinkSettings, _Mapping]] = ...) -> None: ...
 
 class StatsRequest(_message.Message):
     __slots__ = ("switches",)
@@ -343,7 +344,7 @@ class PfcStats(_message.Message):
     pausing: bool
     paused: bool
     storm: bool
-    def __init__(self, priority: _Optional[int] = ..., held_bytes: _Optional[int] = ..., max_held_bytes: _Optional[int] = ..., pauses_sent: _Optional[int] = ..., resumes_sent: _Optional[int] = ..., pauses_received: _Optional[int] = ..., resumes_received: _Optional[int] = ..., pausing_ns: _Optional[int] = ..., paused_ns: _Optional[int] = ..., storms: _Optional[int] = ..., watchdog_drops: _Optional[int] = ..., headroom_drops: _Optional[int] = ..., enabled: bool = ..., pausing: bool = ..., paused: bool = ..., storm: bool = ...) -> None: ...
+    def __init__(self, priority: _Optional[int] = ..., held_bytes: _Optional[int] = ..., max_held_bytes: _Optional[int] = ..., pauses_sent: _Optional[int] = ..., resumes_sent: _Optional[int] = ..., pauses_received: _Optional[int] = ..., resumes_received: _Optional[int] = ..., pausing_ns: _Optional[int] = ..., paused_ns: _Optional[int] = ..., storms: _Optional[int] = ..., watchdog_drops: _Optional[int] = ..., headroom_drops: _Optional[int] = ..., enabled: _Optional[bool] = ..., pausing: _Optional[bool] = ..., paused: _Optional[bool] = ..., storm: _Optional[bool] = ...) -> None: ...
 
 class CreditStats(_message.Message):
     __slots__ = ("priority", "buffer_bytes", "credit_bytes", "least_credit_bytes", "held_bytes", "max_held_bytes", "updates_sent", "updates_received", "stalls", "stall_ns", "stalled")
@@ -369,7 +370,7 @@ class CreditStats(_message.Message):
     stalls: int
     stall_ns: int
     stalled: bool
-    def __init__(self, priority: _Optional[int] = ..., buffer_bytes: _Optional[int] = ..., credit_bytes: _Optional[int] = ..., least_credit_bytes: _Optional[int] = ..., held_bytes: _Optional[int] = ..., max_held_bytes: _Optional[int] = ..., updates_sent: _Optional[int] = ..., updates_received: _Optional[int] = ..., stalls: _Optional[int] = ..., stall_ns: _Optional[int] = ..., stalled: bool = ...) -> None: ...
+    def __init__(self, priority: _Optional[int] = ..., buffer_bytes: _Optional[int] = ..., credit_bytes: _Optional[int] = ..., least_credit_bytes: _Optional[int] = ..., held_bytes: _Optional[int] = ..., max_held_bytes: _Optional[int] = ..., updates_sent: _Optional[int] = ..., updates_received: _Optional[int] = ..., stalls: _Optional[int] = ..., stall_ns: _Optional[int] = ..., stalled: _Optional[bool] = ...) -> None: ...
 
 class TunnelStats(_message.Message):
     __slots__ = ("sent", "received", "lost", "late", "refused", "repeated")
@@ -431,7 +432,7 @@ class LatenessRequest(_message.Message):
     __slots__ = ("reset",)
     RESET_FIELD_NUMBER: _ClassVar[int]
     reset: bool
-    def __init__(self, reset: bool = ...) -> None: ...
+    def __init__(self, reset: _Optional[bool] = ...) -> None: ...
 
 class LatenessResponse(_message.Message):
     __slots__ = ("loop", "busy", "cpu_share", "events")
@@ -487,7 +488,7 @@ class RestartRequest(_message.Message):
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     device_id: int
     disconnect: bool
-    def __init__(self, device_id: _Optional[int] = ..., disconnect: bool = ...) -> None: ...
+    def __init__(self, device_id: _Optional[int] = ..., disconnect: _Optional[bool] = ...) -> None: ...
 
 class AddPortRequest(_message.Message):
     __slots__ = ("device_id", "port", "interface", "name", "to_host", "to_switch", "pcap")
@@ -525,7 +526,7 @@ class SetPortUpRequest(_message.Message):
     at: End
     up: bool
     direction: PortDirection
-    def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., up: bool = ..., direction: _Optional[_Union[PortDirection, str]] = ...) -> None: ...
+    def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., up: _Optional[bool] = ..., direction: _Optional[_Union[PortDirection, str]] = ...) -> None: ...
 
 class SetQueueRequest(_message.Message):
     __slots__ = ("at", "limits", "priority")
@@ -601,7 +602,7 @@ class SetLinkUpRequest(_message.Message):
     at: End
     up: bool
     direction: LinkDirection
-    def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., up: bool = ..., direction: _Optional[_Union[LinkDirection, str]] = ...) -> None: ...
+    def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., up: _Optional[bool] = ..., direction: _Optional[_Union[LinkDirection, str]] = ...) -> None: ...
 
 class FaultsResponse(_message.Message):
     __slots__ = ("faults",)

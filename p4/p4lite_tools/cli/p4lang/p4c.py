@@ -229,10 +229,8 @@ def _message() -> Any:
     _add(config, "extras", 2, _FIELD.TYPE_MESSAGE, ".p4.tmp.P4DeviceConfig.Extras")
     _add(config, "device_data", 3, _FIELD.TYPE_BYTES)
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    descriptor = pool.FindMessageTypeByName("p4.tmp.P4DeviceConfig")
-    factory: Any = message_factory.MessageFactory(pool)
-    return factory.GetPrototype(descriptor)
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p4.tmp.P4DeviceConfig"))
 
 
 def _add(to: Any, name: str, number: int, kind: Any, type_name: str | None = None, *, repeated: bool = False) -> None:
