@@ -108,8 +108,9 @@ native: $(STAMP)
 	@set -- sh -c '$(BIN)/python -m libmrc.build >/dev/null 2>&1; $(BIN)/python -m compileall -q controller hosts topologies p4 extras'; \
 	[ ! -e $(NEXT) ] || set -- $(STEP) 10 "library in C, and bytecode" "Run make setup again." "$$@"; \
 	"$$@"
-	@# Of what it lacks the first set-up tells, in one line.
+	@# Of what they lack the first set-up tells, in one line each: libmrc, and the libraries of the live view's page.
 	@[ ! -e $(NEXT) ] || $(BIN)/python -m libmrc.build >/dev/null || true
+	@[ ! -e $(NEXT) ] || $(BIN)/python -m mrclab.web.assets >/dev/null || true
 
 # Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
 # Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and
@@ -118,7 +119,7 @@ vendor: setup
 	@mkdir -p $(VENDOR)/debs $(VENDOR)/wheels.new
 	@$(STEP) 120 "Python packages to $(VENDOR)" "Is there a network to the package index?" \
 	  env MRCLAB_PURE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir $(VENDOR)/wheels.new \
-	  ./p4 '.[dev,docs,notebook,web]' 'hatchling>=1.27,<2' 'editables>=0.3'
+	  ./p4 '.[dev,docs,notebook]' 'hatchling>=1.27' 'editables>=0.3'
 	@rm -f $(VENDOR)/wheels.new/mrclab-*.whl $(VENDOR)/wheels.new/p4lite-*.whl
 	@rm -rf $(VENDOR)/wheels && mv $(VENDOR)/wheels.new $(VENDOR)/wheels
 	@$(STEP) 120 "Debian packages to $(VENDOR)" "Is there a network? Run apt-get update as root first." \
@@ -173,7 +174,7 @@ lock: $(STAMP)
 	$(PIP) 'uv>=0.5,<1'
 	MRCLAB_PURE=1 $(BIN)/uv pip compile p4/pyproject.toml pyproject.toml --no-emit-package p4lite --quiet --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
-	  --extra dev --extra web --extra docs --extra notebook --output-file requirements.lock
+	  --extra dev --extra docs --extra notebook --output-file requirements.lock
 
 # Branch coverage of the quick tests, with the protocol core interpreted, so that its lines count, too. Not a part of
 # `make test`: the tracer of Python 3.11 makes tests three times as slow. Lower the floor only for a reason.

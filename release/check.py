@@ -53,8 +53,16 @@ LICENCES: Final = re.compile(
 )
 
 
+#: What people who train models install beside mrclab; torch, which is large, has no part in protobuf's version.
+BESIDE: Final = ("onnx", "tensorboard", "opentelemetry-proto", "grpcio-status")
+
+
 class CheckError(Exception):
     """A check failed; the text says why and what to do."""
+
+
+class NotCheckedError(Exception):
+    """A check cannot be carried out here; the text says why."""
 
 
 def run(*command: str | Path, cwd: Path, more: Mapping[str, str] | None = None, timeout_s: float = 1800) -> str:
@@ -260,13 +268,22 @@ class Release:
             raise CheckError(f"other wheels than wanted: {sorted(listed ^ set(IDENTIFIERS))}")
         return f"{len(listed)} wheels for x86-64 and arm64"
 
-    def install(self, *packages: str | Path) -> None:
-        """Install packages into the fresh environment; what we built has no other source than `dist`."""
-        uv = self.tool("uv")
-        if not self.venv.is_dir():
-            run(uv, "venv", "--quiet", "--python", sys.executable, self.venv, cwd=self.scratch)
-        words = ("pip", "install", "--quiet", "--python", self.venv / "bin/python", "--find-links", self.dist)
+    def install(self, *packages: str | Path, venv: Path | None = None) -> Path:
+        """Install packages into an environment (default: the fresh one of this release), and return that.
+
+        What we built has no other source than `dist`.
+        """
+        uv, venv = self.tool("uv"), venv or self.venv
+        if not venv.is_dir():
+            run(uv, "venv", "--quiet", "--python", sys.executable, venv, cwd=self.scratch)
+        words = ("pip", "install", "--quiet", "--python", venv / "bin/python", "--find-links", self.dist)
         run(uv, *words, "--prerelease", "if-necessary-or-explicit", *packages, cwd=self.scratch)
+        return venv
+
+    def shown(self, venv: Path, folder: str) -> None:
+        """Run the demonstration in simulated time from an environment, in a new folder."""
+        (self.scratch / folder).mkdir()
+        run(venv / "bin/mrclab", "demo", "--clock", "virtual", cwd=self.scratch / folder)
 
     def workflows(self) -> str:
         """Compare the GitHub workflows with their schema."""
@@ -302,10 +319,62 @@ class Release:
         said = run(self.venv / "bin/mrclab", "--version", cwd=self.scratch).strip()
         if self.version not in said or "protocol core compiled" not in said:
             raise CheckError(f"`mrclab --version` of the compiled wheel: {said}")
-        folder = self.scratch / "anywhere"
-        folder.mkdir()
-        run(self.venv / "bin/mrclab", "demo", "--clock", "virtual", cwd=folder)
+        self.shown(self.venv, "anywhere")
         return said
+
+    def size(self) -> str:
+        """Measure what the compiled wheel brings: packages, megabytes, and the time until the command has begun."""
+        venv = self.install(self.compiled, venv=self.scratch / "size")
+        (site,) = (venv / "lib").glob("python3*/site-packages")
+        packages = len(list(site.glob("*.dist-info")))
+        megabytes = sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) / 1e6
+        times = {}
+        for name, words in {"python": ("python", "-c", "pass"), "mrclab": ("mrclab", "--version")}.items():
+            taken = []
+            for _ in range(6):
+                started = time.perf_counter()
+                run(venv / "bin" / words[0], *words[1:], cwd=self.scratch)
+                taken.append(time.perf_counter() - started)
+            times[name] = min(taken)
+        started_s = times["mrclab"] - times["python"]
+        return f"{packages} packages, {megabytes:.0f} MB; `mrclab --version` imports for {started_s * 1e3:.0f} ms"
+
+    def beside(self) -> str:
+        """Install mrclab beside packages that want a protobuf of today, and run the demonstration."""
+        venv = self.install(self.compiled, *BESIDE, venv=self.scratch / "beside")
+        self.shown(venv, "beside others")
+        code = "import google.protobuf as p; from google.protobuf.internal import api_implementation as a"
+        said = run(venv / "bin/python", "-c", f"{code}; print(p.__version__, 'by', a.Type())", cwd=self.scratch)
+        return f"{', '.join(BESIDE)}: protobuf {said.strip()}"
+
+    def lowest(self) -> str:
+        """Install the lowest versions that are allowed, run the demonstration, and write table entries over gRPC."""
+        packages = "--resolution", "lowest-direct", self.one("p4lite-*.whl"), self.pure
+        venv = self.install(*packages, venv=self.scratch / "lowest")
+        self.shown(venv, "with the lowest")
+        run(venv / "bin/python", "-m", "benchmarks", "--smoke", "p4runtime", cwd=ROOT)
+        said = run(self.tool("uv"), "pip", "freeze", "--quiet", "--python", venv / "bin/python", cwd=self.scratch)
+        return " ".join(line for line in said.split() if re.match(r"(grpcio|numpy|protobuf|pydantic|typer)==", line))
+
+    def audit(self) -> str:
+        """Look for known weaknesses of the packages of requirements.lock."""
+        words = ("--requirement", ROOT / "requirements.lock", "--disable-pip", "--format", "json")
+        done = subprocess.run(
+            [self.tool("pip-audit"), *words, "--progress-spinner", "off"], capture_output=True, text=True, check=False
+        )
+        try:
+            rows = json.loads(done.stdout)["dependencies"]
+        except ValueError:
+            last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            raise NotCheckedError(f"no advisory data: {last}") from None
+        weak = [f"{row['name']} {row['version']}: {each['id']}" for row in rows for each in row.get("vulns", ())]
+        if weak:
+            raise CheckError(f"{', '.join(weak)}: raise the lower bounds above these versions, and run `make lock`")
+        unknown = [row["name"] for row in rows if "skip_reason" in row]
+        if len(unknown) == len(rows):
+            raise NotCheckedError(f"no advisory data for any of {len(rows)} packages: is there a network?")
+        more = f"; no advisory data for {', '.join(unknown)}" if unknown else ""
+        return f"{len(rows) - len(unknown)} packages have no known weakness{more}"
 
     def sbom(self) -> str:
         """Write the SBOM of mrclab and all that it needs, in CycloneDX, without a serial number or a time."""
@@ -350,6 +419,10 @@ CHECKS: Final[Mapping[str, Callable[[Release], str]]] = {
     "sdist by pip": Release.sdist_by_pip,
     "p4lite alone": Release.p4lite_alone,
     "mrclab demo": Release.demo,
+    "size": Release.size,
+    "beside others": Release.beside,
+    "lowest versions": Release.lowest,
+    "audit": Release.audit,
     "SBOM": Release.sbom,
     "licences": Release.licences,
     "same bytes": Release.reproduces,
@@ -375,10 +448,12 @@ def main(chosen: Sequence[str] = ()) -> int:
             started = time.monotonic()
             try:
                 word, said = "ok", check(release)
+            except NotCheckedError as error:
+                word, said = "NOT RUN", str(error)
             except CheckError as error:
                 word, said = "FAILED", str(error)
                 failed += 1
-            print(f"{word:6} {name} ({time.monotonic() - started:.0f} s): {said}", flush=True)
+            print(f"{word:7} {name} ({time.monotonic() - started:.0f} s): {said}", flush=True)
     return 1 if failed else 0
 
 

@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 FIRST: Final = (2, 7)
-LAST: Final = (2, 13)
+LAST: Final = (2, 15)
 
 
 def refusal(version: str) -> str | None:
