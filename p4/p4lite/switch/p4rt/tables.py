@@ -470,9 +470,9 @@ def _wants_more(query: Any) -> bool:
 
 
 def _stored(entry: Any) -> bytes:
-    """Return an entry as a read returns it, without the values of its direct resources."""
-    for name in ("counter_data", "meter_config", "meter_counter_data", "time_since_last_hit"):
-        entry.ClearField(name)
+    """Return a written entry as a read returns it, without the values of its direct resources."""
+    entry.ClearField("counter_data")
+    entry.ClearField("meter_config")
     return bytes(entry.SerializeToString())
 
 
