@@ -221,16 +221,21 @@ def test_a_missing_compiler_is_said(
 
 
 def test_many_devices_in_one_process(bench: Bench) -> None:
-    """Each has its own pipeline, entries and primary."""
+    """Each has its own cookie, entries and primary; the pipeline is verified once, and they share it."""
     controllers = []
+    config = changed(lambda info, data: None)
     for device_id in range(2, 26):
         bench.server.add_switch(device_id).add_port(1)
         controller = Controller(bench.address, device_id)
         controllers.append(controller)
         assert controller.arbitrate().status.code == 0
-        controller.set_pipeline(control_config())
+        config.cookie.cookie = device_id
+        controller.set_pipeline(config)
         controller.write((INSERT, controller.entry("l2", {"hdr.ethernet.dst": bytes([device_id])}, "forward", [b"\1"])))
+    devices = [bench.server.service.device(controller.device_id) for controller in controllers]
+    assert len({id(device._entities().pipeline.tables) for device in devices}) == 1
     for controller in controllers:
+        assert get(controller, Get.COOKIE_ONLY).config.cookie.cookie == controller.device_id
         query = pb.Entity(table_entry=pb.TableEntry(table_id=controller.ident("tables", "l2")))
         (entity,) = controller.read(query)
         assert entity.table_entry.match[0].exact.value == bytes([controller.device_id])

@@ -252,6 +252,9 @@ def test_direct_counters(bench: Bench, primary: Controller) -> None:
     query = forward(primary, counter_data=data())
     query.table_entry.ClearField("action")
     assert primary.read(query)[0].table_entry.counter_data == total
+    plain = forward(primary)
+    plain.table_entry.ClearField("action")
+    assert not primary.read(plain)[0].table_entry.HasField("counter_data")
     direct = p4runtime_pb2.Entity()
     direct.direct_counter_entry.table_entry.CopyFrom(query.table_entry)
     direct.direct_counter_entry.table_entry.ClearField("counter_data")
@@ -266,9 +269,6 @@ def test_direct_counters(bench: Bench, primary: Controller) -> None:
     assert batch_codes(lambda: primary.read(direct)) == ["NOT_FOUND"]
     direct.direct_counter_entry.table_entry.table_id = primary.ident("tables", "acl")
     assert batch_codes(lambda: primary.write((MODIFY, direct))) == ["INVALID_ARGUMENT"]
-    plain = forward(primary)
-    plain.table_entry.ClearField("action")
-    assert not primary.read(plain)[0].table_entry.HasField("counter_data")
     default = primary.entry("l2", None, None, is_default_action=True, counter_data=data())
     bench.send(1, ethernet(dst=77))
     assert primary.read(default)[0].table_entry.counter_data.packet_count == 1

@@ -42,7 +42,6 @@ from p4lite.switch.p4rt.pipeline import (
 from p4lite.switch.p4rt.profiles import Profiles
 from p4lite.switch.p4rt.replication import DeviceReplication
 from p4lite.switch.p4rt.tables import DeviceTables
-from p4lite.switch.p4rt.wire import PipelineRequest, PlainInsert, WriteBatch
 from p4lite.switch.runtime.loader import ProgramInstance
 
 
@@ -138,34 +137,27 @@ class Forwarding:
         }
 
     def write(self, update: Any) -> None:
-        """Apply one Update message or PlainInsert."""
-        if isinstance(update, PlainInsert):
-            self.tables.insert_plain(update)
-            return
-        if update.type not in (INSERT, MODIFY, DELETE):
-            raise invalid(f"update type {update.type} is not INSERT, MODIFY or DELETE")
-        which, handlers = self._handlers(update)
+        """Apply one Update message, which may be changed."""
+        kind, entity = update.type, update.entity
+        if kind not in (INSERT, MODIFY, DELETE):
+            raise invalid(f"update type {kind} is not INSERT, MODIFY or DELETE")
+        which, (writer, _) = self._handlers(entity, "an update")
         try:
-            handlers[0](update.type, getattr(update.entity, which))
+            writer(kind, getattr(entity, which))
         except (ValueError, OverflowError) as error:
             raise P4RtError(OUT_OF_RANGE, f"a number is out of range: {error}") from None
 
-    def read(self, entity: Any) -> Iterator[bytes]:
+    def read(self, query: Any) -> Iterator[bytes]:
         """Yield every Entity that a query means, serialised."""
-        which = entity.WhichOneof("entity")
-        if which is None:
-            raise invalid("a read needs an entity")
-        handlers = self._entities.get(which)
-        if handlers is None:
-            raise P4RtError(UNIMPLEMENTED, f"{which} is not supported")
-        for found in handlers[1](getattr(entity, which)):
+        which, (_, reader) = self._handlers(query, "a read")
+        for found in reader(getattr(query, which)):
             data = found if isinstance(found, bytes) else found.SerializeToString()
             yield length_delimited(_ENTITY_FIELDS[which], data)
 
-    def _handlers(self, update: Any) -> tuple[str, tuple[Writer, Reader]]:
-        which = update.entity.WhichOneof("entity") if update.HasField("entity") else None
+    def _handlers(self, entity: Any, what: str) -> tuple[str, tuple[Writer, Reader]]:
+        which = entity.WhichOneof("entity")
         if which is None:
-            raise invalid("an update needs an entity")
+            raise invalid(f"{what} needs an entity")
         handlers = self._entities.get(which)
         if handlers is None:
             raise P4RtError(UNIMPLEMENTED, f"{which} is not supported")
@@ -201,14 +193,13 @@ class Device:
 
     # -- pipeline ----------------------------------------------------------------------------------------
 
-    def set_pipeline(self, asked: PipelineRequest) -> None:
+    def set_pipeline(self, request: Any) -> None:
         """Perform the RPC SetForwardingPipelineConfig."""
-        request = asked.request
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
         action = request.action
         if action == _Set.COMMIT:
-            if asked.config is not None:
+            if request.HasField("config"):
                 raise invalid("COMMIT takes no config: it commits the one that was saved")
             with self.lock:
                 self._commit_saved()
@@ -220,9 +211,9 @@ class Device:
             )
         if action not in (_Set.VERIFY, _Set.VERIFY_AND_SAVE, _Set.VERIFY_AND_COMMIT):
             raise invalid(f"action {action} is not defined by the specification")
-        if asked.config is None:
+        if not request.HasField("config"):
             raise invalid("the request has no config")
-        pipeline = self._cache.verify(asked.config)
+        pipeline = self._cache.verify(request.config)
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
             if action == _Set.VERIFY_AND_SAVE:
@@ -317,20 +308,16 @@ class Device:
             )
         return self._forwarding
 
-    def write(self, batch: WriteBatch) -> list[P4RtError | None]:
+    def write(self, request: Any) -> list[P4RtError | None]:
         """Perform the RPC Write; return the error of each update, or None."""
-        request = batch.request
         with self.lock:
             self.arbiter.check_primary(request.role, election_value(request))
             forwarding = self._entities()
             if request.atomicity != _Write.CONTINUE_ON_ERROR:
                 raise P4RtError(UNIMPLEMENTED, "only CONTINUE_ON_ERROR is supported as the atomicity of a batch")
             errors: list[P4RtError | None] = []
-            for update in batch.updates:
-                original = b""
-                if self._saved is not None:
-                    message = update.update() if isinstance(update, PlainInsert) else update
-                    original = message.SerializeToString()
+            for update in request.updates:
+                original = b"" if self._saved is None else update.SerializeToString()
                 try:
                     forwarding.write(update)
                 except P4RtError as error:

@@ -10,88 +10,72 @@ from p4lite.switch.p4rt.info import FieldInfo, decode, encode
 from p4lite.switch.p4rt.pipeline import Pipeline, TableBinding, exact_value
 from p4lite.switch.program.entry import ActionCall, Exact, Lpm, MatchValue, Optional, Range, Ternary
 
-#: A FieldMatch: field id, kind (None: not set), and its one or two values (mask, prefix length or high second).
-MatchItem = tuple[int, str | None, bytes, bytes | int]
 
-
-def match_items(match: Iterable[Any]) -> list[MatchItem]:
-    """Return FieldMatch messages as items."""
-    return [_item(message) for message in match]
-
-
-def _item(message: Any) -> MatchItem:
-    which = message.WhichOneof("field_match_type")
-    if which == "exact":
-        return message.field_id, which, message.exact.value, b""
-    if which == "lpm":
-        return message.field_id, which, message.lpm.value, message.lpm.prefix_len
-    if which == "ternary":
-        return message.field_id, which, message.ternary.value, message.ternary.mask
-    if which == "range":
-        return message.field_id, which, message.range.low, message.range.high
-    if which == "optional":
-        return message.field_id, which, message.optional.value, b""
-    return message.field_id, which, b"", b""
-
-
-def decode_match(binding: TableBinding, items: Iterable[MatchItem]) -> tuple[list[MatchValue], bool]:
-    """Return the values of every field in P4Info's order, and whether all strings were canonical.
+def decode_match(binding: TableBinding, match: Iterable[Any]) -> tuple[MatchValue, ...]:
+    """Return the values of every field in P4Info's order; the byte strings of `match` become canonical in place.
 
     P4RtError for what the specification forbids.
     """
     fields, by_id, kinds = binding.info.fields, binding.info.by_id, binding.kinds
-    values: list[MatchValue | None] = [None] * len(fields)
-    canonical = True
-    for item in items:
-        position = by_id.get(item[0])
+    values: list[MatchValue | None] = list(binding.wildcards)
+    given: set[int] = set()
+    for item in match:
+        ident = item.field_id
+        position = by_id.get(ident)
         if position is None:
-            raise invalid(f"table '{binding.info.name}' has no match field with id {item[0]}")
-        if values[position] is not None:
+            raise invalid(f"table '{binding.info.name}' has no match field with id {ident}")
+        if position in given:
             raise invalid(f"match field '{fields[position].name}' is given twice")
+        given.add(position)
         values[position] = _decode_field(fields[position], item, kinds[position])
-        canonical = canonical and is_canonical(item[2]) and (isinstance(item[3], int) or is_canonical(item[3]))
-    for position, value in enumerate(values):
-        if value is None:
-            values[position] = binding.wildcards[position]
-            if values[position] is None:
-                raise invalid(f"match field '{fields[position].name}' is exact and must be given")
-    return values, canonical  # type: ignore[return-value]  # no None is left
+    if len(given) < len(fields):
+        for field, value in zip(fields, values, strict=True):
+            if value is None:
+                raise invalid(f"match field '{field.name}' is exact and must be given")
+    return tuple(values)  # type: ignore[arg-type]  # no None is left
 
 
-def is_canonical(data: bytes) -> bool:
-    """Return whether a byte string has no byte too many."""
-    return len(data) < 2 or data[0] != 0
+def _number(message: Any, name: str, width: int, what: str) -> int:
+    """Return the number in a byte string of a message, which becomes canonical."""
+    data: bytes = getattr(message, name)
+    value = decode(data, width, what)
+    if len(data) > 1 and not data[0]:
+        setattr(message, name, encode(value))
+    return value
 
 
-def _decode_field(field: FieldInfo, item: MatchItem, target_kind: str) -> MatchValue:
-    _, which, first, second = item
-    if which != field.kind:
-        raise invalid(f"match field '{field.name}' is {field.kind}, the request says {which}")
+def _decode_field(field: FieldInfo, item: Any, target_kind: str) -> MatchValue:
+    kind = item.WhichOneof("field_match_type")
+    if kind != field.kind:
+        raise invalid(f"match field '{field.name}' is {field.kind}, the request says {kind}")
+    part = getattr(item, kind)
     what = f"match field '{field.name}'"
-    value = decode(first, field.width, what)
-    if which in ("exact", "optional"):
-        return exact_value(target_kind, value, field.width)
-    if isinstance(second, int):
-        if not 0 < second <= field.width:
+    if kind == "range":
+        low, high = _number(part, "low", field.width, what), _number(part, "high", field.width, what)
+        if low > high:
+            raise invalid(f"{what}: the range's low {low} is above its high {high}")
+        if low == 0 and high == (1 << field.width) - 1:
+            raise invalid(f"{what}: the whole range (leave the field out to match everything)")
+        return Range(low, high)
+    value = _number(part, "value", field.width, what)
+    if kind == "lpm":
+        length = part.prefix_len
+        if not 0 < length <= field.width:
             raise invalid(
-                f"{what}: prefix length {second} is not from 1 to {field.width} "
+                f"{what}: prefix length {length} is not from 1 to {field.width} "
                 "(leave the field out to match everything)"
             )
-        if value & ((1 << (field.width - second)) - 1):
+        if value & ((1 << (field.width - length)) - 1):
             raise invalid(f"{what}: bits beyond the prefix must be 0")
-        return Lpm(value, second)
-    other = decode(second, field.width, what)
-    if which == "ternary":
-        if not other:
+        return Lpm(value, length)
+    if kind == "ternary":
+        mask = _number(part, "mask", field.width, what)
+        if not mask:
             raise invalid(f"{what}: mask 0 (leave the field out to match everything)")
-        if value & ~other:
+        if value & ~mask:
             raise invalid(f"{what}: bits outside the mask must be 0")
-        return Ternary(value, other)
-    if value > other:
-        raise invalid(f"{what}: the range's low {value} is above its high {other}")
-    if value == 0 and other == (1 << field.width) - 1:
-        raise invalid(f"{what}: the whole range (leave the field out to match everything)")
-    return Range(value, other)
+        return Ternary(value, mask)
+    return exact_value(target_kind, value, field.width)
 
 
 def encode_match(fields: Sequence[FieldInfo], values: Sequence[MatchValue], match: Any) -> None:
@@ -121,36 +105,24 @@ def encode_match(fields: Sequence[FieldInfo], values: Sequence[MatchValue], matc
 
 def action_call(pipeline: Pipeline, allowed: Container[int], action: Any, where: str) -> ActionCall:
     """Return the call in an Action message; its arguments become canonical in place."""
-    params = [(param.param_id, param.value) for param in action.params]
-    call, canonical = decode_action(pipeline, allowed, action.action_id, params, where)
-    if not canonical:
-        for param in action.params:
-            param.value = encode(int.from_bytes(param.value, "big"))
-    return call
-
-
-def decode_action(
-    pipeline: Pipeline, allowed: Container[int], ident: int, params: Iterable[tuple[int, bytes]], where: str
-) -> tuple[ActionCall, bool]:
-    """Return the call of an action by id with (parameter id, value), and whether all values were canonical."""
+    ident = action.action_id
     if ident not in allowed:
         raise invalid(f"there is no action with id {ident} in '{where}'")
     binding = pipeline.actions[ident]
     known = binding.info.by_id
     values: dict[int, int] = {}
-    canonical = True
-    for number, data in params:
+    for param in action.params:
+        number = param.param_id
         info = known.get(number)
         if info is None:
             raise invalid(f"action '{binding.info.name}' has no parameter with id {number}")
         if number in values:
             raise invalid(f"parameter '{info.name}' is given twice")
-        values[number] = decode(data, info.width, f"parameter '{info.name}'")
-        canonical = canonical and is_canonical(data)
+        values[number] = _number(param, "value", info.width, f"parameter '{info.name}'")
     if len(values) != len(known):
         missing = next(info.name for number, info in known.items() if number not in values)
         raise invalid(f"action '{binding.info.name}' needs parameter '{missing}'")
-    return binding.call(values), canonical
+    return binding.call(values)
 
 
 def action_message(pipeline: Pipeline, binding: TableBinding, call: ActionCall, message: Any) -> None:

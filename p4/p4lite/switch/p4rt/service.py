@@ -41,7 +41,6 @@ from p4lite.switch.p4rt.errors import (
     invalid,
 )
 from p4lite.switch.p4rt.pipeline import PipelineCache
-from p4lite.switch.p4rt.wire import PipelineRequest, parse_pipeline, parse_write
 
 #: Calls other than streams that are worked on at once.
 THREADS = 64
@@ -157,13 +156,12 @@ class Malformed:
         self.reason = reason
 
 
-def _parser(message_type: Any, read: Callable[[bytes], Any] | None = None) -> Callable[[bytes], Any]:
-    """Return a deserialiser: `read` (else the message type's own), which returns Malformed for invalid bytes."""
-    chosen = read or message_type.FromString
+def _parser(message_type: Any) -> Callable[[bytes], Any]:
+    """Return the deserialiser of a message type, which returns Malformed for invalid bytes."""
 
     def parse(data: bytes) -> Any:
         try:
-            return chosen(data)
+            return message_type.FromString(data)
         # The pure-Python runtime lets several kinds of error escape on malformed bytes.
         except (DecodeError, ValueError, IndexError, TypeError, RecursionError) as error:
             return Malformed(f"the request is no {message_type.DESCRIPTOR.full_name}: {error}")
@@ -351,21 +349,15 @@ class P4RuntimeService:
 
         methods = {
             "Capabilities": unary(self._capabilities, pb.CapabilitiesRequest, pb.CapabilitiesResponse),
-            "SetForwardingPipelineConfig": self.one_to_one(
-                lambda message, context: self.guard(context, self._set_pipeline, message),
-                _parser(pb.SetForwardingPipelineConfigRequest, parse_pipeline),
-                pb.SetForwardingPipelineConfigResponse.SerializeToString,
+            "SetForwardingPipelineConfig": unary(
+                self._set_pipeline, pb.SetForwardingPipelineConfigRequest, pb.SetForwardingPipelineConfigResponse
             ),
             "GetForwardingPipelineConfig": unary(
                 lambda request: self.device(request.device_id).get_pipeline(request),
                 pb.GetForwardingPipelineConfigRequest,
                 pb.GetForwardingPipelineConfigResponse,
             ),
-            "Write": self.one_to_one(
-                self._write,
-                _parser(pb.WriteRequest, parse_write),
-                pb.WriteResponse.SerializeToString,
-            ),
+            "Write": self.one_to_one(self._write, _parser(pb.WriteRequest), pb.WriteResponse.SerializeToString),
             "Read": grpc.stream_stream_rpc_method_handler(
                 _on(self.readers, self._read_call),
                 request_deserializer=_parser(pb.ReadRequest),
@@ -420,12 +412,12 @@ class P4RuntimeService:
         del request  # has no fields in this version of the API
         return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
-    def _set_pipeline(self, asked: PipelineRequest) -> Any:
-        self.device(asked.request.device_id).set_pipeline(asked)
+    def _set_pipeline(self, request: Any) -> Any:
+        self.device(request.device_id).set_pipeline(request)
         return p4runtime_pb2.SetForwardingPipelineConfigResponse()
 
     def _write(self, request: Any, context: Any) -> Any:
-        errors = self.guard(context, lambda batch: self.device(batch.request.device_id).write(batch), request)
+        errors = self.guard(context, lambda message: self.device(message.device_id).write(message), request)
         if any(error is not None for error in errors):
             abort_batch(context, errors, "Write")
         return p4runtime_pb2.WriteResponse()

@@ -20,18 +20,9 @@ from p4lite.switch.p4rt.errors import (
 )
 from p4lite.switch.p4rt.externs import meter_config, meter_message
 from p4lite.switch.p4rt.info import DEFAULT_ONLY, TABLE_ONLY
-from p4lite.switch.p4rt.match import (
-    MatchItem,
-    action_call,
-    action_message,
-    decode_action,
-    decode_match,
-    encode_match,
-    match_items,
-)
+from p4lite.switch.p4rt.match import action_call, action_message, decode_match, encode_match
 from p4lite.switch.p4rt.pipeline import DELETE, INSERT, MODIFY, DeviceTarget, TableBinding, control
 from p4lite.switch.p4rt.profiles import Profiles
-from p4lite.switch.p4rt.wire import PlainInsert
 from p4lite.switch.program.entry import ActionCall, GroupRef, MatchValue, MemberRef
 
 #: P4Runtime's higher priority wins, BMv2's lower: one is this minus the other.
@@ -111,12 +102,9 @@ class DeviceTables:
         if entry.is_default_action:
             self._write_default(kind, entry, binding)
             return
-        key, canonical = self._key(match_items(entry.match), entry.priority, binding)
-        if not canonical:
-            del entry.match[:]
-            encode_match(binding.info.fields, key[0], entry.match)
+        key = self._key(entry, binding)
         if kind == DELETE:
-            self._delete(entry.table_id, key, binding)
+            self._delete(key, binding)
             return
         self._check(kind, entry, binding)
         if kind == INSERT:
@@ -124,52 +112,21 @@ class DeviceTables:
         else:
             self._modify(entry, key, binding)
 
-    def insert_plain(self, insert: PlainInsert) -> None:
-        """Insert an entry that has only a match, an action and metadata, as `write` would."""
-        binding = self._binding(insert.table_id)
-        info = binding.info
-        if info.profile_id:
-            self.write(INSERT, insert.update().entity.table_entry)
-            return
-        key, canonical = self._key(insert.match, insert.priority, binding)
-        self._check_insert(key, binding)
-        self._check_scope(insert.action_id, binding)
-        call, canonical_action = decode_action(
-            self._target.pipeline, info.scopes, insert.action_id, insert.params, info.name
-        )
-        if not (canonical and canonical_action):
-            self.write(INSERT, insert.update().entity.table_entry)
-            return
-        priority = PRIORITY_PIVOT - key[1] if info.needs_priority else 0
-        with control():
-            handle = self._target.instance.table_add(
-                binding.target.name, binding.target_key(key[0]), call, priority=priority
-            )
-        self._remember(info.id, key, _Record(handle, insert.raw))
-
-    def _check_insert(self, key: Key, binding: TableBinding) -> None:
-        if not binding.info.fields:
-            raise invalid(f"table '{binding.info.name}' has no key: it takes a default action only")
-        if binding.info.is_const:
-            raise P4RtError(PERMISSION_DENIED, f"table '{binding.info.name}' has const entries only")
-        if key in self._records[binding.info.id]:
-            raise P4RtError(ALREADY_EXISTS, f"table '{binding.info.name}' has an entry with this key")
-
-    def _check_scope(self, action_id: int, binding: TableBinding, *, default: bool = False) -> None:
-        scope = binding.info.scopes.get(action_id)
-        if scope is not None and scope == (TABLE_ONLY if default else DEFAULT_ONLY):
-            where = "the default action" if default else "an entry"
-            raise P4RtError(PERMISSION_DENIED, f"this action may not be {where} of table '{binding.info.name}'")
-
     def _insert(self, entry: Any, key: Key, binding: TableBinding) -> None:
-        name = binding.target.name
-        self._check_insert(key, binding)
-        if not entry.HasField("action") or entry.action.WhichOneof("type") is None:
+        info, name = binding.info, binding.target.name
+        if not info.fields:
+            raise invalid(f"table '{info.name}' has no key: it takes a default action only")
+        if info.is_const:
+            raise P4RtError(PERMISSION_DENIED, f"table '{info.name}' has const entries only")
+        if key in self._records[info.id]:
+            raise P4RtError(ALREADY_EXISTS, f"table '{info.name}' has an entry with this key")
+        called = entry.action
+        if called.WhichOneof("type") is None:
             raise invalid("an entry to insert needs an action")
         instance = self._target.instance
         meter = meter_config(entry.meter_config) if entry.HasField("meter_config") else None
-        action, oneshot = self._action(entry.action, binding)
-        priority = PRIORITY_PIVOT - key[1] if binding.info.needs_priority else 0
+        action, oneshot = self._action(called, binding)
+        priority = PRIORITY_PIVOT - key[1] if info.needs_priority else 0
         try:
             with control():
                 handle = instance.table_add(
@@ -191,7 +148,7 @@ class DeviceTables:
         self._remember(entry.table_id, key, _Record(handle, _stored(entry), oneshot=oneshot))
 
     def _modify(self, entry: Any, key: Key, binding: TableBinding) -> None:
-        record = self._find(entry.table_id, key, binding)
+        record = self._find(key, binding)
         name = binding.target.name
         instance = self._target.instance
         has_action = entry.HasField("action") and entry.action.WhichOneof("type") is not None
@@ -222,17 +179,17 @@ class DeviceTables:
                 entry.action.CopyFrom(old.action)
             record.message = _stored(entry)
 
-    def _delete(self, ident: int, key: Key, binding: TableBinding) -> None:
+    def _delete(self, key: Key, binding: TableBinding) -> None:
         if binding.info.is_const:
             raise P4RtError(PERMISSION_DENIED, f"table '{binding.info.name}' has const entries only")
-        record = self._find(ident, key, binding)
+        record = self._find(key, binding)
         if record.const:
             raise P4RtError(PERMISSION_DENIED, "a const entry cannot be deleted")
         with control():
             self._target.instance.table_delete(binding.target.name, record.handle)
         self._profiles.drop_oneshot(binding.info.profile_id, record.oneshot)
-        del self._records[ident][key]
-        del self._by_handle[ident][record.handle]
+        del self._records[binding.info.id][key]
+        del self._by_handle[binding.info.id][record.handle]
 
     def _write_default(self, kind: int, entry: Any, binding: TableBinding) -> None:
         info, name, instance = binding.info, binding.target.name, self._target.instance
@@ -290,8 +247,11 @@ class DeviceTables:
         if which == "action":
             if profile:
                 raise invalid(f"table '{info.name}' has an action profile: give a member, group or action set")
-            self._check_scope(action.action.action_id, binding, default=default)
-            return action_call(self._target.pipeline, binding.info.scopes, action.action, info.name), None
+            call = action.action
+            if info.scopes.get(call.action_id) == (TABLE_ONLY if default else DEFAULT_ONLY):
+                role = "the default action" if default else "an entry"
+                raise P4RtError(PERMISSION_DENIED, f"this action may not be {role} of table '{info.name}'")
+            return action_call(self._target.pipeline, info.scopes, call, info.name), None
         if not profile:
             raise invalid(f"table '{info.name}' has no action profile: give an action")
         if which == "action_profile_member_id":
@@ -309,19 +269,19 @@ class DeviceTables:
             raise invalid(f"there is no table with id {ident}")
         return binding
 
-    def _key(self, items: list[MatchItem], priority: int, binding: TableBinding) -> tuple[Key, bool]:
-        """Return an entry's key, and whether its match was canonical."""
-        info = binding.info
-        values, canonical = decode_match(binding, items)
+    def _key(self, entry: Any, binding: TableBinding) -> Key:
+        """Return an entry's key; its match becomes canonical."""
+        info, priority = binding.info, entry.priority
+        values = decode_match(binding, entry.match)
         if info.needs_priority:
             if not 0 < priority <= PRIORITY_PIVOT:
                 raise invalid(f"table '{info.name}' needs a priority from 1 to 2^31-1")
         elif priority:
             raise invalid(f"table '{info.name}' takes no priority")
-        return (tuple(values), priority), canonical
+        return values, priority
 
-    def _find(self, ident: int, key: Key, binding: TableBinding) -> _Record:
-        record = self._records[ident].get(key)
+    def _find(self, key: Key, binding: TableBinding) -> _Record:
+        record = self._records[binding.info.id].get(key)
         if record is None:
             raise P4RtError(NOT_FOUND, f"table '{binding.info.name}' has no entry with this key")
         return record
@@ -350,7 +310,7 @@ class DeviceTables:
             return
         records = self._records[ident]
         if query.match:
-            values = tuple(decode_match(binding, match_items(query.match))[0])
+            values = decode_match(binding, query.match)
             if query.priority or not binding.info.needs_priority:
                 chosen = [found] if (found := records.get((values, query.priority))) else []
             else:
@@ -425,7 +385,7 @@ class DeviceTables:
             if entry.is_default_action:
                 yield p4runtime_pb2.TableEntry(table_id=ident, is_default_action=True), None, binding
             elif entry.table_id and (entry.match or entry.priority):
-                record = self._find(ident, self._key(match_items(entry.match), entry.priority, binding)[0], binding)
+                record = self._find(self._key(entry, binding), binding)
                 yield _key_of(record.message), record.handle, binding
             else:
                 for record in list(self._records[ident].values()):
@@ -459,9 +419,7 @@ class DeviceTables:
             raise invalid(f"table '{binding.info.name}' has no direct {what}")
         if entry.table_entry.is_default_action:
             return None, binding
-        named = entry.table_entry
-        key, _ = self._key(match_items(named.match), named.priority, binding)
-        return self._find(entry.table_entry.table_id, key, binding).handle, binding
+        return self._find(self._key(entry.table_entry, binding), binding).handle, binding
 
     def read_counters(self, query: Any) -> Iterator[Any]:
         """Yield every DirectCounterEntry that a query asks for."""
@@ -512,9 +470,9 @@ def _wants_more(query: Any) -> bool:
 
 
 def _stored(entry: Any) -> bytes:
-    """Return an entry as a read returns it, without the values of its direct resources."""
-    for name in ("counter_data", "meter_config", "meter_counter_data", "time_since_last_hit"):
-        entry.ClearField(name)
+    """Return a written entry as a read returns it, without the values of its direct resources."""
+    entry.ClearField("counter_data")
+    entry.ClearField("meter_config")
     return bytes(entry.SerializeToString())
 
 
