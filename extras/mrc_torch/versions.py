@@ -2,8 +2,7 @@
 
 Read in their sources, tried with the last: from 2.7 on torch keeps the Python half of a work alive that a process
 group written in Python returns to C++. Before, DDP could ask for the future of a work that Python had given up.
-Up to 2.5 C++ asked such a group neither for its name nor for its description. 2.14 offers `Backend` as a base, too, and
-has not been tried.
+Up to 2.5 C++ asked such a group neither for its name nor for its description.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from mrc_torch.versions import FIRST, LAST, refusal
 from mrclab.runs.experiment import ExperimentError
 
 ROOT = pathlib.Path(__file__).parents[4]
-GOOD = ["2.7.0", "2.8.0+cpu", "2.13.0", "2.13.1a0+git1234"]
-BAD = ["1.13.1", "2.4.1+cu121", "2.6.0+cpu", "2.14.0", "3.0", "main"]
+GOOD = ["2.7.0", "2.8.0+cpu", "2.15.0", "2.15.1a0+git1234"]
+BAD = ["1.13.1", "2.4.1+cu121", "2.6.0+cpu", "2.16.0", "3.0", "main"]
 
 
 @pytest.mark.parametrize("version", GOOD)
@@ -31,7 +31,7 @@ def test_supported_torch_version_is_accepted(version: str) -> None:
 @pytest.mark.parametrize("version", BAD)
 def test_unsupported_torch_version_is_refused_with_a_remedy(version: str) -> None:
     assert refusal(version) == (
-        f"the backend mrc is for torch 2.7 to 2.13, and this is torch {version}: `pip install 'torch>=2.7,<2.14'`"
+        f"the backend mrc is for torch 2.7 to 2.15, and this is torch {version}: `pip install 'torch>=2.7,<2.16'`"
     )
 
 
@@ -66,13 +66,13 @@ def test_old_torch_is_refused_on_use_and_not_on_import(monkeypatch: pytest.Monke
     mrc_torch.register()
     made: list[Any] = vars(backend)["made"]
     assert callable(made)
-    with pytest.raises(RuntimeError, match=r"for torch 2\.7 to 2\.13, and this is torch 2\.6\.0"):
+    with pytest.raises(RuntimeError, match=r"for torch 2\.7 to 2\.15, and this is torch 2\.6\.0"):
         made(None, 0, 2, None)
 
 
 def test_a_torch_without_distributed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     torch, distributed = types.ModuleType("torch"), types.ModuleType("torch.distributed")
-    torch.__dict__.update(__version__="2.13.0", distributed=distributed)
+    torch.__dict__.update(__version__="2.15.0", distributed=distributed)
     distributed.__dict__.update(is_available=lambda: False)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
@@ -82,5 +82,5 @@ def test_a_torch_without_distributed_is_left_alone(monkeypatch: pytest.MonkeyPat
 def test_job_is_refused_with_an_unsupported_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.5.1")
-    with pytest.raises(ExperimentError, match=r"for torch 2\.7 to 2\.13, and this is torch 2\.5\.1"):
+    with pytest.raises(ExperimentError, match=r"for torch 2\.7 to 2\.15, and this is torch 2\.5\.1"):
         ranks.need("torch", "sklearn")
