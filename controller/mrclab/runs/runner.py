@@ -4,6 +4,7 @@ and closes its record.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import itertools
@@ -94,16 +95,20 @@ class Loop:
             return -math.inf
         return (self.session.now_ns() - self._start_ns) / 1e9 - self._moved_s
 
-    def go(self, turns: Turns) -> None:
-        """Take turns until they are over."""
-        while True:
-            elapsed = self._run_due_steps()
-            left = self.waiting[0][0] - elapsed if self.waiting else math.inf
+    def add(self, at_s: float, action: Action) -> None:
+        """Add an action to the schedule."""
+        bisect.insort(self.waiting, (at_s, action), key=lambda each: each[0])
+
+    def go(self, turns: Turns, until_s: float = math.inf) -> bool:
+        """Take turns until they are over, or until a time; return whether they are over."""
+        while (elapsed := self._run_due_steps()) < until_s:
+            left = min(self.waiting[0][0] if self.waiting else math.inf, until_s) - elapsed
             turns.spend(min(self._turn_s, max(left, LEAST_TURN_S)))
             self._look_for_others()
             self._interrupted()
             if turns.over():
-                return
+                return True
+        return False
 
     def finish(self) -> None:
         """Do the remaining actions of the schedule at once."""
@@ -262,7 +267,9 @@ class WorkloadRun:
         self.loop = Loop(session, schedule, self.result, POLL_S, interrupted or interruption.check, self.endings.moved)
         self._is_kept = interrupted is not None
         self._begun = False
-        self._stopping = False
+        self._stopping = self._stop_asked = False
+        #: Whether all ranks have ended, or waiting for them is useless; whether something broke the run off.
+        self.is_over = self._is_cut = False
         self._cursors: dict[str, int] = {}
         self._sample_ns: dict[str, int] = {}
         self._initial: Mapping[str, HostStatistics | None] = {}
@@ -274,21 +281,50 @@ class WorkloadRun:
         Raises:
             HostError: the workload cannot be set up (a host refused its parameters, say).
         """
-        try:
-            self._begin()
-            self.loop.go(self)
-            self.loop.finish()
-        except RunCannotContinue:
-            pass
-        except Interrupted as error:
-            self._note_interruption(error)
-        except LOST as error:
-            return self.partial_result(error)
+        self.begin()
+        self.proceed()
+        return self.end()
+
+    def begin(self) -> None:
+        """Set the workload up, and start it. Raises as `go`."""
+        self._attempt(self._begin)
+
+    def proceed(self, until_s: float = math.inf) -> bool:
+        """Let the workload run to its end, or until so many seconds after the start; return whether it is over."""
+
+        def run() -> None:
+            self.is_over = self.loop.go(self, until_s)
+
+        if not self.is_over:
+            self._attempt(run)
+        return self.is_over
+
+    def end(self) -> RunResult:
+        """Do what is left of the schedule, and return the result."""
+        if not self._is_cut:
+            self._attempt(self.loop.finish)
         try:
             return self._close()
         except Interrupted as error:  # by a user, while processes do not answer
             self._note_interruption(error)
             return self.result
+
+    def stop(self) -> None:
+        """Have all ranks end after the same iteration, the next that none has begun."""
+        self._stop_asked = True
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        """Do a part of the run, which is over where it cannot go on."""
+        try:
+            work()
+            return
+        except RunCannotContinue:
+            pass
+        except Interrupted as error:
+            self._note_interruption(error)
+        except LOST as error:
+            self.losses.explain(error)
+        self.is_over = self._is_cut = True
 
     def _note_interruption(self, error: Interrupted) -> None:
         if not self._is_kept:
@@ -403,7 +439,7 @@ class WorkloadRun:
         lasts = math.inf if self.spec.duration_s is None else self.spec.duration_s
         running = [name for name in self.result.ranks if not self._finished(name)]
         overdue = any(at < lasts and at <= elapsed for at, _ in waiting[:1])
-        asked = self.watcher is not None and self.watcher.stop_asked()
+        asked = self._stop_asked or (self.watcher is not None and self.watcher.stop_asked())
         if not self._stopping and (asked or (not overdue and elapsed >= lasts)):
             self._stopping = True
             stop_together(self.losses.ask, self.job, self.result.ranks)

@@ -1,0 +1,599 @@
+"""Labs, jobs and their results for scripts: what `from mrclab import Lab` gives.
+
+    with Lab("default", clock="virtual") as lab:
+        job = lab.start("ring_all_reduce", size="4MiB")
+        lab.advance("2s")
+        with lab.fail("p0-t1.1", kind="freeze"):
+            lab.advance("3s")
+        result = job.stop()
+    print(result.goodput, result.recovery("p0-t1.1"), result.passed)
+
+The same script runs in simulated time and on the real clock. Times are seconds, or texts such as "500ms"; other
+quantities are numbers in the unit of their name, or texts such as size="4MiB" for size_bytes. Errors are those of the
+command line, `mrc_topo.base.errors.MrclabError`; a `UsageError` is a mistake in what was asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import json
+import math
+import subprocess
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import yaml
+
+from mrc_host.answers import HostStatistics
+from mrc_host.requests import GetStatistics
+from mrc_topo import addressing
+from mrc_topo.base.errors import UsageError
+from mrc_topo.base.files import write_whole
+from mrc_topo.labfile import lab_path
+from mrc_topo.units import parse_seconds, with_quantities
+from mrclab.lab.faults.action import Action, Direction, FailureError
+from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.requested import LabRequest
+from mrclab.lab.session.base import Session
+from mrclab.results import analysis, report, verdict
+from mrclab.results.check import Check
+from mrclab.results.expectation import Expectation
+from mrclab.results.record import LabEvent, RunResult
+from mrclab.results.recording import Series
+from mrclab.runs import execute, sessions
+from mrclab.runs import experiment as experiments
+from mrclab.runs.runner import POLL_S, Loop, WorkloadRun
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas
+    import polars
+    import pyarrow
+
+Clock = Literal["virtual", "real"]
+#: A time in seconds, or a text such as "500ms".
+Time = float | str
+#: Shorter than any turn of a loop: what is due at a time is done before this has passed.
+SLACK_S = 1e-9
+
+
+class JobError(UsageError):
+    """A job that cannot be started or used any more; the text says why."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure that `Lab.fail` made; as a context manager it ends with the context."""
+
+    lab: Lab
+    action: Action
+
+    def restore(self) -> None:
+        """Undo this failure, and no other of the same element. Raises FailureError if it is undone already."""
+        self.lab._act(Action("restore", self.action.target, self.action.kind))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+
+
+@dataclass(frozen=True)
+class Element:
+    """A host, NIC port, switch or link of a lab, by its name."""
+
+    lab: Lab
+    name: str
+
+    def fail(self, kind: str = "", *, direction: Direction = "both", **settings: Any) -> Failure:
+        """Break it; see `Lab.fail`."""
+        return self.lab.fail(self.name, kind, direction=direction, **settings)
+
+    @property
+    def broken(self) -> bool:
+        """Whether a failure of it is in force."""
+        return self.name in self.lab.broken
+
+
+class Link(Element):
+    """A link, or the NIC port `h0:1` with its cable; `rate_bps` and `delay_ns` are those of its direction."""
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The names of the nodes at its ends."""
+        link = self.lab.topology.links[self.name]
+        return link.low.node, link.high.node
+
+    @property
+    def rate_bps(self) -> int:
+        """Its rate in bit/s."""
+        return self.lab.topology.links[self.name].spec.rate
+
+    @property
+    def delay_ns(self) -> int:
+        """Its delay in ns."""
+        return self.lab.topology.links[self.name].spec.delay
+
+
+class Switch(Element):
+    """A switch with the registers and counters of its P4 program, by the names of its P4Info."""
+
+    @property
+    def device_id(self) -> int:
+        """Its P4Runtime device id."""
+        return self.lab.topology.switch(self.name).device_id
+
+    @property
+    def p4runtime(self) -> str:
+        """The address on which it serves P4Runtime."""
+        return self.lab.session.p4runtime_address(self.name)
+
+    def counter(self, name: str) -> list[tuple[int, int]]:
+        """Return packets and bytes of all cells of a counter. Raises TargetError if the program has none such."""
+        return list(self.lab.session.fabric.read_counter(self.device_id, name))
+
+
+class Host(Element):
+    """A host, with its agent."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """Its addresses in the fabric, by plane."""
+        return [addressing.text(port.address) for port in self.lab.topology.host(self.name).ports]
+
+    @property
+    def ports(self) -> list[Link]:
+        """Its NIC ports, by plane."""
+        return [self.lab.links[port.name] for port in self.lab.topology.host(self.name).ports]
+
+    def statistics(self) -> HostStatistics:
+        """Return all counters of its agent. Raises HostError if the agent is gone."""
+        return self.lab.session.hosts[self.name].ask(GetStatistics())
+
+    def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a command in its namespace, as `mrclab exec` does, and return what it printed.
+
+        Raises:
+            UsageError: the lab is simulated.
+            RunError: the lab has died.
+        """
+        with self.popen(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
+            out, err = process.communicate()
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def popen(self, *words: str, **options: Any) -> subprocess.Popen[Any]:
+        """Start a command in its namespace; options are those of `subprocess.Popen`. Raises as `run`."""
+        from mrclab.lab.hosts import inside
+
+        if self.lab.clock != "real":
+            raise UsageError(f"{self.name} is simulated and runs no programs; open the lab with clock='real'")
+        state = RunDir(self.lab.name).read()
+        return subprocess.Popen(inside.command(state, words, host=self.name, by_hand=True), **options)
+
+
+class Lab:
+    """A lab that is up; a context manager, which takes down what it brought up.
+
+    On the real clock a lab of this name that is up already is used, and stays up.
+
+    Args:
+        source: the name of a lab, the path of a lab file, a networkx graph whose nodes `kind="host"` are hosts, or
+            None for a lab of `keys` alone.
+        clock: virtual (simulated time) or real.
+        transport: mrc or roce.
+        switch, compiler, payload: instead of those of the lab file.
+        trust_code: policies of the lab may run on the real clock, as this user.
+        keys: keys of the lab file that replace those of `source`, such as planes=2.
+
+    Raises:
+        LabError: there is no such lab, or a key is wrong; the text has key and remedy.
+        RunError: it cannot be brought up here.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | networkx.Graph | None = "default",
+        *,
+        clock: Clock = "virtual",
+        transport: str = "mrc",
+        switch: str | None = None,
+        compiler: str | None = None,
+        payload: str | None = None,
+        trust_code: bool = False,
+        **keys: Any,
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(_file_of(source, keys))
+            wanted = LabRequest.of(
+                file, transport, switch=switch, compiler=compiler, payload=payload, trust_code=trust_code, clock=clock
+            )
+            self._open(stack.enter_context(sessions.session_for(wanted)), stack.pop_all(), str(source or "script"))
+
+    @classmethod
+    def attach(cls, name: str) -> Self:
+        """Return a lab that is up on the real clock, which stays up. Raises RunError if none of this name is."""
+        # A simulation does without this, which imports gRPC.
+        from mrclab.lab.spread import session_of
+
+        lab = cls.__new__(cls)
+        session = session_of(name)
+        stack = contextlib.ExitStack()
+        stack.callback(session.close)
+        lab._open(session, stack, name)
+        return lab
+
+    def _open(self, session: Session, stack: contextlib.ExitStack, source: str) -> None:
+        self.session, self.topology, self._source = session, session.topology, source
+        self.name, self.clock = self.topology.lab.name, session.clock
+        self.hosts = {host.name: Host(self, host.name) for host in self.topology.hosts}
+        self.switches = {each.name: Switch(self, each.name) for each in self.topology.switches}
+        self.links = {name: Link(self, name) for name in self.topology.links}
+        self.job: Job | None = None
+        self._idle = _Idle(session)
+        # A script that forgets to close, or dies by an exception, leaves no lab behind.
+        self._finalizer = weakref.finalize(self, stack.close)
+
+    def close(self) -> None:
+        """Take the lab down if this object brought it up; a job that still runs is given up."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def now(self) -> float:
+        """The time of the lab's clock in seconds."""
+        return self.session.now_ns() / 1e9
+
+    @property
+    def broken(self) -> list[str]:
+        """The elements with a failure in force."""
+        return sorted({cause.target for cause in self.session.failures.causes})
+
+    @property
+    def _loop(self) -> Loop:
+        """The loop that lets time pass: that of the job, or of a lab without one."""
+        return self._idle.loop if self.job is None else self.job._run.loop
+
+    def advance(self, duration: Time) -> None:
+        """Let time pass: simulate it, or wait. Scheduled actions are done, and a running job goes on."""
+        seconds = _seconds(duration)
+        if self.job is not None and not self.job.done:
+            until = self.now + seconds
+            self.job._run.proceed(self._loop.elapsed_s + seconds)
+            seconds = until - self.now
+        if seconds > SLACK_S:
+            # What the schedule of a job that is over still has is done when the job is stopped.
+            self._idle.loop.go(self._idle, self._idle.loop.elapsed_s + seconds)
+
+    def fail(self, target: str, kind: str = "", *, direction: Direction = "both", **settings: Any) -> Failure:
+        """Break a link, a NIC port (h3:2) or a switch.
+
+        Args:
+            kind: as of `mrclab fail`; by default down for a link, and stop for a switch.
+            direction: both, up (away from the host) or down.
+            settings: of the failure, such as loss=0.1 or delay="2ms".
+
+        Raises:
+            FailureError, UnknownElement: there is no such element, or it cannot fail like this.
+        """
+        return Failure(self, self._act(_failure(target, kind, direction, settings)))
+
+    def restore(self, target: str | None = None, kind: str = "") -> None:
+        """Undo the failures of an element (of this kind), or all that are in force. Raises FailureError if none is."""
+        for name in [target] if target is not None else self.broken:
+            self._act(Action("restore", name, kind))
+
+    def at(
+        self,
+        time: Time,
+        target: str,
+        kind: str = "",
+        *,
+        lasts: Time | None = None,
+        direction: Direction = "both",
+        **settings: Any,
+    ) -> None:
+        """Schedule a failure so long after now, and its end if it `lasts`. Arguments and errors as of `fail`."""
+        action = self.session.failures.check(_failure(target, kind, direction, settings))
+        begin_s = self._loop.elapsed_s + _seconds(time)
+        self._loop.add(begin_s, action)
+        if lasts is not None:
+            self._loop.add(begin_s + _seconds(lasts), Action("restore", target, action.kind))
+
+    def _act(self, action: Action) -> Action:
+        """Do an action now; a job that runs records it."""
+        checked = self.session.failures.check(action)
+        self._loop.click(checked)
+        return checked
+
+    def start(
+        self, workload: str, *, duration: Time | None = None, hosts: Iterable[str] | None = None, **params: Any
+    ) -> Job:
+        """Start a workload, which runs until it is stopped, for a duration, or for `iterations`.
+
+        Args:
+            hosts: its ranks; all hosts of the lab by default.
+            params: parameters of the workload, such as size="4MiB"; and `qps_per_peer`, `ev_profile`, `cc_profile`.
+
+        Raises:
+            ExperimentError: there is no such workload, or a parameter is wrong.
+            JobError: another job runs.
+        """
+        if self.job is not None:
+            raise JobError(f"{self.job.workload} still runs on lab '{self.name}'; stop it before another is started")
+        self.job = Job(self, _experiment(self, workload, duration, hosts, params))
+        return self.job
+
+    def run(self, workload: str, **options: Any) -> Result:
+        """Run a workload to its end, and return its result. Arguments and errors as of `start`."""
+        return self.start(workload, **options).wait()
+
+    def _repr_html_(self) -> str:
+        shape = f"{len(self.hosts)} hosts, {len(self.switches)} switches, {len(self.links)} links"
+        rows = {"clock": f"{self.clock}, {self.now:.3f} s", "broken": ", ".join(self.broken) or "nothing"}
+        return _table(f"Lab {self.name}: {shape}", rows)
+
+
+@dataclass
+class _Idle:
+    """Turns of a lab without a job, and the record of what is done to it."""
+
+    session: Session
+    happenings: list[LabEvent] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.loop = Loop(self.session, (), self, POLL_S, bool)
+        self.loop.begin(self.session.now_ns())
+
+    def spend(self, seconds: float) -> None:
+        """Let time pass."""
+        self.session.advance(seconds)
+
+    def over(self) -> bool:
+        """Return False: the loop ends with its time, or with an action of the schedule that could not be done."""
+        if self.failures:
+            raise FailureError(self.failures.pop())
+        return False
+
+
+class Job:
+    """A workload that runs on a lab, with what it has done so far."""
+
+    def __init__(self, lab: Lab, experiment: experiments.Experiment) -> None:
+        self.lab, self.workload = lab, experiment.workload.name
+        self._experiment = experiment
+        self._run = WorkloadRun(lab.session, experiment.workload.spec())
+        self._result: Result | None = None
+        self._run.begin()
+
+    @property
+    def done(self) -> bool:
+        """Whether all ranks have ended, or cannot go on."""
+        return self._run.is_over
+
+    @property
+    def iterations(self) -> int:
+        """The iterations that every rank has done."""
+        return min((each.iterations for each in self._run.result.progress.values() if each.takes_part), default=0)
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """Sums over all hosts up to now, such as retransmissions, trims and packets."""
+        return self._run.result.totals()
+
+    @property
+    def delivered_bytes(self) -> int:
+        """The payload that responders have placed up to now."""
+        return self._run.result.delivered_bytes()
+
+    def wait(self) -> Result:
+        """Let time pass until the job has ended by itself. Raises JobError if nothing bounds it."""
+        workload = self._experiment.workload
+        if workload.duration == ENDLESS_S and "iterations" not in workload.params:
+            raise JobError(f"{self.workload} has neither duration nor iterations: give one to start(), or use stop()")
+        self._run.proceed()
+        return self._finish()
+
+    def stop(self) -> Result:
+        """Let all ranks end after the same iteration, and return the result; again, return the same."""
+        if self._result is None:
+            self._run.stop()
+            self._run.proceed()
+        return self._finish()
+
+    def _finish(self) -> Result:
+        if self._result is None:
+            found = self._run.end()
+            self.lab.job = None
+            execute.complete(self.lab.session, found, self._experiment)
+            self._result = Result(found, self.lab.topology)
+        return self._result
+
+
+class Result:
+    """The result of a job: verdict, figures, curves and report.
+
+    `run` is the whole record (`mrclab.results.record.RunResult`), as `result.json` has it.
+    """
+
+    def __init__(self, run: RunResult, topology: Any) -> None:
+        self.run, self.topology = run, topology
+        self.readings = run.readings()
+        self.verdict = verdict.judge(run, topology, Expectation())
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks were met: data right, no queue pair in error, books balanced, goodput back."""
+        return self.verdict.passed
+
+    @property
+    def checks(self) -> list[Check]:
+        """The checks of the verdict."""
+        return list(self.verdict.checks)
+
+    @property
+    def seconds(self) -> float:
+        """How long the job took."""
+        return self.run.seconds
+
+    @property
+    def goodput(self) -> float:
+        """The mean goodput of all ranks together in bit/s."""
+        return self.readings.mean_bps
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """Sums over all hosts, such as retransmissions, trims and packets."""
+        return self.readings.totals
+
+    def recovery(self, target: str) -> float | None:
+        """Return how long goodput took to be back after the first failure of an element, in seconds; None if it never
+        was.
+
+        Raises:
+            UsageError: no failure of it was measured: there was none, or too little time (0.3 s) around it.
+        """
+        times = [
+            self.run.since_start(each.done_ns) for each in self.run.happenings if each.fails and each.action.target == target
+        ]
+        found = [each for each in self.verdict.recoveries if any(math.isclose(each.at_s, at) for at in times)]
+        if not found:
+            why = "it failed too close to another event or the end" if times else "it did not fail in this job"
+            raise UsageError(f"no recovery of {target} was measured: {why}")
+        return found[0].recovery_s
+
+    def frame(self, what: Literal["goodput", "samples", "events"] = "goodput") -> dict[str, list[Any]]:
+        """Return columns of equal length: `goodput` (bit/s from t_s on), the hosts' `samples`, or what happened."""
+        if what == "goodput":
+            edges = self.readings.edges[:-1]
+            return {"t_s": edges.tolist(), "goodput_bps": self.readings.goodput_bps.tolist()}
+        if what == "samples":
+            rows = [{"host": name, **row} for name, series in self.run.samples.items() for row in _rows(series)]
+        elif what == "events":
+            rows = [
+                {"t_s": self.run.since_start(each.done_ns), "what": each.action.describe(), "error": each.error}
+                for each in self.run.happenings
+            ]
+        else:
+            raise UsageError(f"no frame '{what}'; there are goodput, samples and events")
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    def to_pandas(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pandas.DataFrame:
+        """Return a frame of pandas, which must be installed; see `frame`."""
+        import pandas
+
+        return pandas.DataFrame(self.frame(what))
+
+    def to_arrow(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pyarrow.Table:
+        """Return a table of Arrow, which must be installed; see `frame`."""
+        import pyarrow
+
+        return pyarrow.table(self.frame(what))
+
+    def to_polars(self, what: Literal["goodput", "samples", "events"] = "goodput") -> polars.DataFrame:
+        """Return a frame of Polars, which must be installed; see `frame`."""
+        import polars
+
+        return polars.DataFrame(self.frame(what))
+
+    def report(self, path: str | Path) -> None:
+        """Write the report, one HTML file. Raises WriteError if it cannot be written."""
+        title = f"{self.run.workload} on {self.run.lab}"
+        write_whole(path, report.render(self.run, self.topology, self.verdict, title))
+
+    def _repr_html_(self) -> str:
+        figures = report.figures(self.run, self.topology, self.readings, self.verdict)
+        return _table(report.headline(self.readings, self.verdict), {each.what: each.value for each in figures})
+
+
+#: The duration of a job that is bounded by nothing but `Job.stop`.
+ENDLESS_S = 1e6
+
+
+def _seconds(time: Time) -> float:
+    """Return a time in seconds. Raises UsageError if it is none, or negative."""
+    try:
+        seconds = parse_seconds(time)
+    except ValueError as error:
+        raise UsageError(f"{time!r} is no time: {error}") from None
+    if not 0 <= seconds <= ENDLESS_S:
+        raise UsageError(f"a time is from 0 to {ENDLESS_S:.0f} s, not {time!r}")
+    return seconds
+
+
+def _failure(target: str, kind: str, direction: Direction, settings: Mapping[str, Any]) -> Action:
+    try:
+        return Action("fail", target, kind, direction, with_quantities(settings))
+    except ValueError as error:
+        raise FailureError(f"{target}: {error}") from None
+
+
+def _experiment(
+    lab: Lab, workload: str, duration: Time | None, hosts: Iterable[str] | None, params: Mapping[str, Any]
+) -> experiments.Experiment:
+    """Return the experiment of a job. Raises ExperimentError."""
+    own = {key: value for key, value in params.items() if key in ("qps_per_peer", "ev_profile", "cc_profile", "limit")}
+    given = {key: value for key, value in params.items() if key not in own}
+    bounded = duration is not None or "iterations" in given
+    document = {"name": workload, "params": given, **own} | ({} if hosts is None else {"hosts": list(hosts)})
+    if not bounded or duration is not None:
+        document["duration"] = ENDLESS_S if duration is None else duration
+    whole = {"name": "script", "title": f"{workload} on {lab.name}", "lab": lab._source[:4096], "clock": lab.clock}
+    text = json.dumps({**whole, "workload": document}, default=str, indent=1)
+    return experiments.parse(experiments.Experiment, text, f"start({workload!r})", experiments.EXAMPLE)
+
+
+@contextlib.contextmanager
+def _file_of(source: Any, keys: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the path or name of a lab file that says what `Lab` was given."""
+    if isinstance(source, str | Path) and not keys:
+        yield str(source)
+        return
+    document: dict[str, Any] = {"name": "script"}
+    if isinstance(source, str | Path):
+        path = lab_path(source)
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document |= loaded if isinstance(loaded, dict) else {}
+        # Files that it names are beside it.
+        for key in ("program",):
+            if isinstance(document.get(key), str):
+                document[key] = str(path.absolute().parent / document[key])
+    elif source is not None:
+        document["topology"] = _graph(source)
+    with sessions.lab_file(document | dict(keys)) as name:
+        yield name
+
+
+def _graph(graph: Any) -> dict[str, Any]:
+    """Return the section `topology` of a networkx graph; attributes of edges are keys of the link, such as rate."""
+    kinds = {str(node): data.get("kind", "switch") for node, data in graph.nodes(data=True)}
+    return {
+        "kind": "graph",
+        "switches": [name for name, kind in kinds.items() if kind != "host"],
+        "hosts": [name for name, kind in kinds.items() if kind == "host"],
+        "links": [{"ends": [str(one), str(other)], **data} for one, other, data in graph.edges(data=True)],
+    }
+
+
+def _rows(series: Series) -> Iterator[dict[str, int]]:
+    """Yield the rows of a series."""
+    names = list(series.columns)
+    for values in zip(*(column.tolist() for column in series.take(names)), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    """Return a table of two columns with a caption as HTML."""
+    cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
+    return f"<table><caption>{html.escape(title)}</caption>{cells}</table>"
