@@ -184,11 +184,8 @@ coverage: setup
 	  -m "not lab and not netns and not root and not slow" @tests/quick.txt
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
-# Cosmic Ray needs a newer parso than p4runtime-shell allows, so it has an environment of its own.
 mutants: setup
-	test -x build/mutants/bin/cosmic-ray || { $(PYTHON) -m venv build/mutants && \
-	  build/mutants/bin/pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4,<9'; }
-	$(PIP) --editable ./p4 --editable '.[coverage]'
+	$(PIP) --editable ./p4 --editable '.[coverage]' 'cosmic-ray>=8.4,<9'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
 # The descriptors of the target API's messages, and their types; `p4lite.messages` builds the messages at run time.
