@@ -38,6 +38,9 @@ INSIDE := $(BIN)/python -m mrclab.lab.processes.launch --run
 WEB_STAMP := $(VENV)/.web-installed
 BROWSER := chromium-headless-shell
 
+# p4runtime-shell's own environment was made, or an attempt failed: `mrclab p4sh --install` repeats it.
+P4SH_STAMP := build/.p4sh
+
 # What builds and checks a release.
 RELEASE := build/release
 RELEASE_STAMP := $(RELEASE)/.installed
@@ -46,7 +49,7 @@ RELEASE_STAMP := $(RELEASE)/.installed
 
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
-setup: $(STAMP) native
+setup: $(STAMP) native $(P4SH_STAMP)
 	@if [ -e $(NEXT) ]; then rm -f $(NEXT); \
 	  echo "activate: . $(BIN)/activate"; echo "demo:     make demo"; echo "docs:     docs/index.md, or make docs"; fi
 
@@ -112,6 +115,12 @@ native: $(STAMP)
 	@[ ! -e $(NEXT) ] || $(BIN)/python -m libmrc.build >/dev/null || true
 	@[ ! -e $(NEXT) ] || $(BIN)/python -m mrclab.web.assets >/dev/null || true
 
+$(P4SH_STAMP): controller/mrclab/lab/p4shell.py $(STAMP)
+	@mkdir -p build
+	@$(STEP) 25 "p4runtime-shell" "" sh -c '$(BIN)/mrclab p4sh --install 2>build/p4sh.error || true'
+	@cat build/p4sh.error >&2
+	@touch $@
+
 # Bring what the set-up fetches into the folder vendor, for machines without a network that have the same distribution and
 # Python: copy the checkout with it, and type `make setup` there. Debian packages with those that they depend on and
 # that are installed here (others are alternatives to these), and wheels of this machine's Python.
@@ -120,6 +129,10 @@ vendor: setup
 	@$(STEP) 120 "Python packages to $(VENDOR)" "Is there a network to the package index?" \
 	  env MRCLAB_PURE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir $(VENDOR)/wheels.new \
 	  ./p4 '.[dev,docs,notebook]' 'hatchling>=1.27' 'editables>=0.3'
+	@# Apart from the others, since it needs an old protobuf.
+	@$(STEP) 30 "p4runtime-shell to $(VENDOR)" "Is there a network to the package index?" \
+	  $(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir $(VENDOR)/wheels.new \
+	  "$$($(BIN)/python -c 'from mrclab.lab.p4shell import WANTED; print(WANTED)')"
 	@rm -f $(VENDOR)/wheels.new/mrclab-*.whl $(VENDOR)/wheels.new/p4lite-*.whl
 	@rm -rf $(VENDOR)/wheels && mv $(VENDOR)/wheels.new $(VENDOR)/wheels
 	@$(STEP) 120 "Debian packages to $(VENDOR)" "Is there a network? Run apt-get update as root first." \
@@ -185,11 +198,8 @@ coverage: setup
 	  -m "not lab and not netns and not root and not slow" @tests/quick.txt
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
-# Cosmic Ray needs a newer parso than p4runtime-shell allows, so it has an environment of its own.
 mutants: setup
-	test -x build/mutants/bin/cosmic-ray || { $(PYTHON) -m venv build/mutants && \
-	  build/mutants/bin/pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4,<9'; }
-	$(PIP) --editable ./p4 --editable '.[coverage]'
+	$(PIP) --editable ./p4 --editable '.[coverage]' 'cosmic-ray>=8.4,<9'
 	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
 
 # The descriptors of the target API's messages, and their types; `p4lite.messages` builds the messages at run time.

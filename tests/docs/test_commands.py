@@ -72,7 +72,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
         "needs PyTorch and a lab on the real clock",
         "extras/mrc_torch/tests/test_train_real.py",
     ),
-    (r"mrclab p4sh .*", REAL, "tests/lab/test_lab.py"),
+    (r"mrclab p4sh .*", REAL, "tests/lab/test_inside.py"),
     (r"mrclab trace .*", REAL, "tests/lab/test_inside.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),

@@ -24,6 +24,7 @@ from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
 from support.lab.labs import lab_file
+from support.p4shell import need_shell
 from support.pcapng import packets
 
 COMMAND = [sys.executable, "-c", "from mrclab.cli.app import main; main()"]
@@ -137,6 +138,7 @@ def test_exec_and_sh(lab: dict[str, str]) -> None:
 @pytest.mark.lab
 @pytest.mark.slow
 def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tmp_path: pathlib.Path) -> None:
+    need_shell()
     typed = 'print("ENTRIES", sum(1 for _ in table_entry["FabricIngress.routing.usid_routes"].read()))\nexit\n'
     for _ in range(2):
         done = mrclab(lab, "p4sh", "p0-t0.0", stdin=typed)

@@ -255,7 +255,7 @@ def test_packages_are_offered_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("answer", "wanted"), [("n", "it lacks something"), ("y", "pip did not install no-such-thing")]
+    ("answer", "wanted"), [("n", "it lacks something"), ("y", "pip install no-such-thing` failed")]
 )
 def test_the_question_on_a_terminal(answer: str, wanted: str) -> None:
     """The command runs on a terminal of its own; pip is made to find nothing, without a network."""

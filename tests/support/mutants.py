@@ -12,7 +12,6 @@ import ast
 import concurrent.futures
 import dataclasses
 import difflib
-import json
 import os
 import pathlib
 import queue
@@ -28,8 +27,6 @@ from typing import Final
 from xml.etree import ElementTree
 
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
-#: Cosmic Ray's interpreter (see `support/cosmic.py`).
-COSMIC_PYTHON: Final = ROOT / "build/mutants/bin/python"
 #: Share of mutants that tests must notice.
 FLOOR: Final = 0.9
 #: Seconds that the tests of one mutant may take beyond three times what they take without it.
@@ -119,27 +116,22 @@ def without_effect(source: str) -> set[tuple[int, int]]:
     return found
 
 
-def cosmic_ray(*arguments: str) -> str:
-    """Run `support/cosmic.py` with the interpreter that has Cosmic Ray, and return what it prints.
-
-    Raises:
-        RuntimeError: there is no such interpreter, or it failed.
-    """
-    if not COSMIC_PYTHON.exists():
-        raise RuntimeError(f"{COSMIC_PYTHON} is missing: `make mutants` installs Cosmic Ray there")
-    command = [str(COSMIC_PYTHON), "-P", str(ROOT / "tests/support/cosmic.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"Cosmic Ray failed: {done.stderr[-1000:]}")
-    return done.stdout
-
-
 def mutants_of(paths: Sequence[pathlib.Path], root: pathlib.Path) -> Iterator[Mutant]:
     """Yield every mutant that Cosmic Ray knows of these modules, except those of annotations and docstrings."""
-    skipped = {str(path): without_effect(path.read_text(encoding="utf-8")) for path in paths}
-    for name, line, column, operator, occurrence in json.loads(cosmic_ray("list", *map(str, paths))):
-        if (line, column) not in skipped[name]:
-            yield Mutant(str(pathlib.Path(name).relative_to(root)), line, column, operator, occurrence)
+    from cosmic_ray.ast import ast_nodes, get_ast_from_path
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    for path in paths:
+        skipped = without_effect(path.read_text(encoding="utf-8"))
+        nodes = list(ast_nodes(get_ast_from_path(path)))
+        for name in operator_names():
+            operator = get_operator(name)
+            if operator.arguments():
+                continue
+            positions = (place for node in nodes for place in operator().mutation_positions(node))
+            for occurrence, ((line, column), _) in enumerate(positions):
+                if (line, column) not in skipped:
+                    yield Mutant(str(path.relative_to(root)), line, column, name, occurrence)
 
 
 def chosen(mutants: Sequence[Mutant], number: int, rng: random.Random) -> list[Mutant]:
@@ -235,9 +227,12 @@ def measured(tree: pathlib.Path, part: Part, paths: Sequence[pathlib.Path]) -> C
 
 def tried(tree: pathlib.Path, mutant: Mutant, known: Coverage) -> Outcome:
     """Make a mutant in a copy of the repository, give it to the tests that reach it, and undo it."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
     path = tree / mutant.path
     before = path.read_text(encoding="utf-8")
-    after = cosmic_ray("make", str(path), mutant.operator, str(mutant.occurrence))
+    after = mutate_code(before, get_operator(mutant.operator)(), mutant.occurrence)
     diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), mutant.path, mutant.path, n=1))
     tests = known.tests_of(mutant, TESTS_S)
     if not tests:

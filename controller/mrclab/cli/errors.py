@@ -43,19 +43,18 @@ def _foreign(error: BaseException) -> ExitCode | None:
     return None
 
 
-def offer(message: str, packages: Sequence[str]) -> None:
-    """On a terminal, ask whether to install missing packages, and start the command again if that succeeded.
+def offer(message: str, install: Sequence[str]) -> None:
+    """On a terminal, ask whether to run a command that installs what is missing, and start ours again if it succeeded.
 
     Elsewhere no user could answer, so nothing happens; the error names the command to type.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     typer.echo(f"mrclab: {message}", err=True)
-    install = [sys.executable, "-m", "pip", "install", *packages]
     if not typer.confirm(f"Run `{shlex.join(install)}` now?", default=False, err=True):
         return
     if subprocess.run(install, check=False).returncode:
-        end(f"pip did not install {shlex.join(packages)}; its messages are above", ExitCode.FAILED)
+        end(f"`{shlex.join(install)}` failed; its messages are above", ExitCode.FAILED)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
@@ -66,7 +65,7 @@ def report_errors() -> Iterator[None]:
         yield
     except MrclabError as error:
         if error.packages:
-            offer(str(error), error.packages)
+            offer(str(error), [sys.executable, "-m", "pip", "install", *error.packages])
         end(str(error), error.exit_code)
     except P4liteError as error:
         end(str(error), ExitCode(error.exit_code))

@@ -1,126 +1,71 @@
-"""p4runtime-shell, unmodified, on a running `p4lite switch`."""
+"""p4runtime-shell, unmodified, as a program of its own environment on a running `p4lite switch`."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from p4runtime_sh import shell
 
+from mrclab.lab import p4shell
+from support.p4shell import need_shell
 from support.switch.p4rt import control_config
 from support.switch.process import SwitchProcess
 
+CASES = Path(__file__).parents[2] / "support" / "switch" / "shell_cases.py"
+
 
 @pytest.fixture
-def sh(tmp_path: Path) -> Iterator[Any]:
-    """Yield the shell, connected to a switch process that was started without program."""
+def pipeline(tmp_path: Path) -> tuple[str, str]:
+    """Return the files of the P4Info and the program of control.p4."""
     config = control_config()
     (tmp_path / "p4info.txtpb").write_text(str(config.p4info), encoding="utf-8")
     (tmp_path / "program.json").write_bytes(config.p4_device_config)
+    return str(tmp_path / "p4info.txtpb"), str(tmp_path / "program.json")
+
+
+@pytest.fixture
+def command() -> Iterator[list[str]]:
+    """Yield the shell's command for a switch process that was started without program."""
+    need_shell()
     with SwitchProcess("--no-p4", "--device-id", "1", "--cpu-port", "255") as switch:
-        pipeline = shell.FwdPipeConfig(str(tmp_path / "p4info.txtpb"), str(tmp_path / "program.json"))
-        shell.setup(device_id=1, grpc_addr=switch.address, election_id=(0, 1), config=pipeline)
-        try:
-            yield shell
-        finally:
-            shell.teardown()
+        yield p4shell.command(switch.address, 1, 1)
         assert switch.stop() == 0
 
 
-def test_insert_read_modify_delete(sh: Any) -> None:
-    entry = sh.TableEntry("I.l2")(action="I.forward")
-    entry.match["hdr.ethernet.dst"] = "00:00:00:00:00:02"
-    entry.action["port"] = "3"
-    entry.insert()
-    (found,) = sh.TableEntry("I.l2").read()
-    assert found.match["hdr.ethernet.dst"].exact.value == b"\x02"
-    assert found.action["port"].value == b"\x03"
-    entry.action["port"] = "4"
-    entry.modify()
-    (found,) = sh.TableEntry("I.l2").read()
-    assert found.action["port"].value == b"\x04"
-    with pytest.raises(Exception, match="ALREADY_EXISTS"):
-        entry.insert()
-    entry.delete()
-    assert list(sh.TableEntry("I.l2").read()) == []
-    with pytest.raises(Exception, match="NOT_FOUND"):
-        entry.delete()
+@pytest.mark.parametrize(
+    "case",
+    [
+        "insert_read_modify_delete",
+        "ternary_range_optional_and_default",
+        "counters_and_a_packet_out",
+        "profiles_meters_replication_and_digests",
+    ],
+)
+def test_scripts_with_the_shell(command: list[str], pipeline: tuple[str, str], case: str) -> None:
+    address = command[command.index("--grpc-addr") + 1]
+    words = [command[0], "-I", str(CASES), address, *pipeline, case]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["passed"]), done.stdout + done.stderr
 
 
-def test_ternary_range_optional_and_default(sh: Any) -> None:
-    entry = sh.TableEntry("I.acl")(action="I.punt")
-    entry.match["source"] = "10.0.0.0&&&255.0.0.0"
-    entry.match["protocol"] = "1..17"
-    entry.match["port"] = "1"
-    entry.action["reason"] = "7"
-    entry.priority = 10
-    entry.insert()
-    (found,) = sh.TableEntry("I.acl").read()
-    assert found.msg() == entry.msg()
-    default = sh.TableEntry("I.l2")(action="I.flood", is_default=True)
-    default.action["group"] = "1"
-    default.modify()
-    (found,) = sh.TableEntry("I.l2")(is_default=True).read()
-    assert found.action["group"].value == b"\x01"
-
-
-def test_shell_reads_and_writes_the_counter_of_a_packet_out(sh: Any) -> None:
-    """A packet-out is counted by the program; the shell reads and writes counters."""
-    packet = sh.PacketOut(b"\x00" * 60, egress_port="1", pad="0")
-    packet.send()
-    cell = sh.CounterEntry("I.port_count")
-    cell.index = 15
-    for _ in range(200):
-        (found,) = cell.read()
-        if found.packet_count:
-            break
-    assert found.packet_count == 1
-    assert found.byte_count == 62
-    cell.packet_count = 40
-    cell.modify()
-    (found,) = cell.read()
-    assert found.packet_count == 40
-    assert len(list(sh.CounterEntry("I.port_count").read())) == 16
-    entry = sh.TableEntry("I.l2")(action="I.forward")
-    entry.match["hdr.ethernet.dst"] = "2"
-    entry.action["port"] = "3"
-    entry.counter_data.packet_count = 9
-    entry.insert()
-    direct = sh.DirectCounterEntry("I.l2_count")
-    direct.table_entry.match["hdr.ethernet.dst"] = "2"
-    (found,) = direct.read()
-    assert found.packet_count == 9
-
-
-def test_profiles_meters_replication_and_digests(sh: Any) -> None:
-    member = sh.ActionProfileMember("I.ecmp")(member_id=1, action="I.next_hop")
-    member.action["dst"] = "00:00:00:00:00:07"
-    member.action["port"] = "2"
-    member.insert()
-    group = sh.ActionProfileGroup("I.ecmp")(group_id=1)
-    group.add(1, weight=2)
-    group.insert()
-    route = sh.TableEntry("I.routes")(group_id=1)
-    route.match["hdr.ipv4.dst"] = "10.0.0.0/8"
-    route.insert()
-    assert [found.group_id for found in sh.TableEntry("I.routes").read()] == [1]
-    assert [found.member_id for found in sh.ActionProfileMember("I.ecmp").read()] == [1]
-    meter = sh.MeterEntry("I.port_meter")
-    meter.index, meter.cir, meter.cburst, meter.pir, meter.pburst = 1, 1, 2, 3, 4
-    meter.modify()
-    (found,) = meter.read()
-    assert (found.cir, found.cburst, found.pir, found.pburst) == (1, 2, 3, 4)
-    multicast = sh.MulticastGroupEntry(1)
-    multicast.add(1, 1).add(2, 1)
-    multicast.insert()
-    assert [len(found.replicas) for found in sh.MulticastGroupEntry(1).read()] == [2]
-    session = sh.CloneSessionEntry(5)
-    session.add(1, 1)
-    session.insert()
-    assert [found.session_id for found in sh.CloneSessionEntry(5).read()] == [5]
-    digest = sh.DigestEntry("learn_t")
-    digest.max_list_size = 10
-    digest.insert()
-    assert [found.max_list_size for found in sh.DigestEntry("learn_t").read()] == [10]
+def test_the_prompt_imports_nothing_of_the_current_folder_or_ours(
+    command: list[str], pipeline: tuple[str, str], tmp_path: Path
+) -> None:
+    """IPython would search the current folder before the packages that it imports when they are first needed."""
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for name in ("google", "grpc", "IPython", "p4runtime_sh", "planted", "pygments", "sitecustomize"):
+        (hostile / f"{name}.py").write_text("print('HOSTILE')", encoding="utf-8")
+    typed = 'import planted\nprint("TABLES", sum(1 for _ in tables))\nexit\n'
+    environment = {**os.environ, "PYTHONPATH": str(hostile), "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "dumb"}
+    done = subprocess.run(
+        [*command, "--config", ",".join(pipeline)],
+        cwd=hostile, env=environment, input=typed, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "TABLES 7" in done.stdout
+    assert "HOSTILE" not in done.stdout + done.stderr
+    assert "No module named 'planted'" in done.stdout
