@@ -1,4 +1,4 @@
-"""Laboratory for MRC: labs, runs and their results, studies, the live view, the command line, and the API for scripts."""
+"""Laboratory for MRC: labs, runs, results, studies, the live view, the command line, and the API for scripts."""
 
 from __future__ import annotations
 

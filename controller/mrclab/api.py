@@ -39,7 +39,7 @@ from mrclab.lab.faults.action import Action, Direction, FailureError
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
-from mrclab.results import analysis, report, verdict
+from mrclab.results import report, verdict
 from mrclab.results.check import Check
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import LabEvent, RunResult
@@ -463,9 +463,8 @@ class Result:
         Raises:
             UsageError: no failure of it was measured: there was none, or too little time (0.3 s) around it.
         """
-        times = [
-            self.run.since_start(each.done_ns) for each in self.run.happenings if each.fails and each.action.target == target
-        ]
+        failed = [each for each in self.run.happenings if each.fails and each.action.target == target]
+        times = [self.run.since_start(each.done_ns) for each in failed]
         found = [each for each in self.verdict.recoveries if any(math.isclose(each.at_s, at) for at in times)]
         if not found:
             why = "it failed too close to another event or the end" if times else "it did not fail in this job"
