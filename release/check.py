@@ -349,12 +349,25 @@ class Release:
 
     def lowest(self) -> str:
         """Install the lowest versions that are allowed, run the demonstration, and write table entries over gRPC."""
-        packages = "--resolution", "lowest-direct", self.one("p4lite-*.whl"), self.pure
-        venv = self.install(*packages, venv=self.scratch / "lowest")
+        wheels = self.one("p4lite-*.whl"), self.pure
+        # What a wheel requires would be indirect for the resolver, and of that it takes the newest.
+        direct = [text for wheel in wheels for text in requirements(wheel) if "extra ==" not in text]
+        direct = [text for text in direct if not text.startswith("p4lite")]
+        venv = self.install("--resolution", "lowest-direct", *wheels, *direct, venv=self.scratch / "lowest")
+        frozen = run(self.tool("uv"), "pip", "freeze", "--quiet", "--python", venv / "bin/python", cwd=self.scratch)
+        pins = dict(line.split("==") for line in frozen.lower().split() if "==" in line)
+        bounds = [match for text in direct if (match := re.match(r"([\w.-]+)>=([\w.]+)", text))]
+        higher = [found[0] for found in bounds if not self._is(pins[found[1].lower().replace("_", "-")], found[2])]
+        if higher or not bounds:
+            raise CheckError(f"higher versions were installed than {', '.join(sorted(set(higher)))}")
         self.shown(venv, "with the lowest")
         run(venv / "bin/python", "-m", "benchmarks", "--smoke", "p4runtime", cwd=ROOT)
-        said = run(self.tool("uv"), "pip", "freeze", "--quiet", "--python", venv / "bin/python", cwd=self.scratch)
-        return " ".join(line for line in said.split() if re.match(r"(grpcio|numpy|protobuf|pydantic|typer)==", line))
+        return f"{len(set(pins))} packages, {len({found[1] for found in bounds})} of them at their lowest version"
+
+    @staticmethod
+    def _is(version: str, bound: str) -> bool:
+        """Return whether a version is a bound, which may leave out zeros at the end."""
+        return version == bound or version.removeprefix(bound).strip(".0") == ""
 
     def audit(self) -> str:
         """Look for known weaknesses of the packages of requirements.lock."""
