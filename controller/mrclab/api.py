@@ -278,7 +278,7 @@ class Lab:
         """Break a link, a NIC port (h3:2) or a switch.
 
         Args:
-            kind: as of `mrclab fail`; by default down for a link, and stop for a switch.
+            kind: as of `mrclab fail`; by default link_down, port_down or stop.
             direction: both, up (away from the host) or down.
             settings: of the failure, such as loss=0.1 or delay="2ms".
 

@@ -135,6 +135,47 @@ def test_exec_and_sh(lab: dict[str, str]) -> None:
     assert '"hosts_alive": 2' in text.stdout
 
 
+#: Both T1s of plane 0 stand still: h0 and h1 are at different T0s, and only the management network joins them there.
+PROMPT = """
+fail p0-t1.0 --kind freeze
+fail p0-t1.1 --kind freeze
+pingall
+h0 ping -c 1 -W 1 h1
+h0 ping -c 1 -W 1 h1.p1
+h0 getent hosts h1.p1
+restore
+link p0-t0.0 p0-t1.0 down
+py lab.broken
+link p0-t0.0 p0-t1.0 up
+py lab.broken
+link h0 h1 down
+iperf h0 h1
+iperf h0
+source more
+nodes
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_the_prompt_pings_through_the_fabric(
+    lab: dict[str, str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "more").write_text("# a comment\nhosts\nexit\nnodes\n", encoding="utf-8")
+    said = mrclab(lab, "sh", stdin=PROMPT)
+    assert "plane 0:\nh0 -> X\nh1 -> X\nplane 1:\nh0 -> h1\nh1 -> h0\n" in said.stdout
+    assert "*** Results: 50% dropped (2/4 received)" in said.stdout
+    assert [word in said.stdout for word in ("1 packets transmitted, 0 received", "1 packets transmitted, 1 received")]
+    assert "h1 is fd4d:5248:1:1::1 (fabric, plane 0)" in said.stderr
+    assert "fd4d:5248:1:2::1 h1.p1" in said.stdout
+    assert "['p0-t0.0--p0-t1.0']\nmrclab> mrclab> []" in said.stdout
+    assert "error: no link between h0 and h1" in said.stderr
+    assert "error: write: iperf A B" in said.stderr
+    assert "h0 -> h1: " in said.stdout
+    assert said.stdout.rstrip().endswith("mrclab> h0 h1")
+
+
 @pytest.mark.lab
 @pytest.mark.slow
 def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tmp_path: pathlib.Path) -> None:

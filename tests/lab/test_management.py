@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from mrc_topo.base.errors import UsageError
 from mrc_topo.labfile import load_lab
+from mrclab.cli.sh import in_fabric
 from mrclab.lab.hosts import hostnet, inside
 from mrclab.lab.hosts.hostnet import HostNet, HostNetError
 from mrclab.lab.processes.process import Process, wait_dead
@@ -83,7 +85,18 @@ def test_addresses_are_of_one_network_and_differ() -> None:
 def test_names_come_before_those_of_the_machine() -> None:
     hosts = load_lab("tiny").hosts[:2]
     text = hostnet.names(hosts, "127.0.0.1 localhost\n10.0.0.1 h0\n")
-    assert text == "172.31.0.1 h0\n172.31.0.2 h1\n127.0.0.1 localhost\n10.0.0.1 h0\n"
+    management = "172.31.0.1 h0 h0.mgmt\n172.31.0.2 h1 h1.mgmt\n"
+    fabric = "fd4d:5248:0:1::1 h0.p0\nfd4d:5248:0:2::1 h0.p1\nfd4d:5248:0:1::2 h1.p0\nfd4d:5248:0:2::2 h1.p1\n"
+    assert text == management + fabric + "127.0.0.1 localhost\n10.0.0.1 h0\n"
+
+
+def test_names_of_hosts_are_addresses_of_the_fabric_in_the_prompt() -> None:
+    topology = load_lab("tiny")
+    words, notes = in_fabric(topology, ["ping", "-c1", "h1", "h1.p1", "h1.mgmt", "h10", "h1.", "x.h1"])
+    assert words == ["ping", "-c1", "fd4d:5248:0:1::2", "fd4d:5248:0:2::2", "172.31.0.2", "h10", "h1.", "x.h1"]
+    assert [note.split(" is ")[0] for note in notes] == ["h1", "h1.p1", "h1.mgmt"]
+    with pytest.raises(UsageError, match=r"h1\.p0, h1\.p1 and h1\.mgmt"):
+        in_fabric(topology, ["h1.p2"])
 
 
 def test_a_lab_comes_up_without_the_network_where_the_kernel_has_no_bridges(
@@ -108,7 +121,7 @@ def test_hosts_meet_by_their_names(lab: RunDir) -> None:
         assert server.stdout.readline() == "ready\n"
         mrclab("exec", "h0", "--", sys.executable, "-c", CLIENT)
         assert server.stdout.read() == "172.31.0.1 h0 h1\n"
-    assert mrclab("exec", "h0", "--", "getent", "hosts", "h1").stdout.split() == ["172.31.0.2", "h1"]
+    assert mrclab("exec", "h0", "--", "getent", "hosts", "h1").stdout.split() == ["172.31.0.2", "h1", "h1.mgmt"]
     assert "127.0.0.1" in mrclab("exec", "h0", "--", "getent", "ahostsv4", "localhost").stdout
 
 

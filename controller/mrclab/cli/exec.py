@@ -20,5 +20,5 @@ def verb(
     command: Annotated[list[str], typer.Argument(help="the command to run, with its arguments")],
     lab: Lab = None,
 ) -> None:
-    """Run a command in a host's namespace and return the command's exit code."""
+    """Run a command in a host and return its exit code; `h1.p0` is h1's port in the fabric, `h1` in management."""
     inside.exec_in_host(RunDir(the_lab(lab)).read(), command, host=host)

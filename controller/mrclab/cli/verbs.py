@@ -144,7 +144,7 @@ _CORE = {
     ),
     "exec": Verb(
         Group.LOOK,
-        "Run a command in a host's namespace and return the command's exit code.",
+        "Run a command in a host and return its exit code; `h1.p0` is h1's port in the fabric, `h1` in management.",
         ("mrclab exec h0 ip addr", "mrclab exec h0 -- python3 examples/write_bw.py --help"),
     ),
     "env": Verb(
@@ -154,7 +154,7 @@ _CORE = {
     ),
     "sh": Verb(
         Group.LOOK,
-        "Open a prompt: `h3 ping -c 1 ADDRESS` runs in host h3, `hosts` lists hosts, `exit` ends.",
+        "Open a prompt as Mininet's on a lab that is up; `help` lists its commands.",
         ("mrclab sh",),
     ),
     "p4sh": Verb(

@@ -66,8 +66,12 @@ def host_lines(host: Host) -> list[str]:
 
 
 def names(hosts: Sequence[Host], machine: str) -> str:
-    """Return the text of the lab's /etc/hosts: the hosts' names before what the machine's file has."""
-    lines = [f"{address(host.index)} {host.name}\n" for host in hosts]
+    """Return the text of the lab's /etc/hosts: the hosts' names before what the machine's file has.
+
+    Plain names are in the management network, where connections that set MRC up are made; `h1.p0` is in the fabric.
+    """
+    lines = [f"{address(host.index)} {host.name} {host.name}.mgmt\n" for host in hosts]
+    lines += [f"{addressing.text(port.address)} {host.name}.p{port.plane}\n" for host in hosts for port in host.ports]
     return "".join(lines) + machine
 
 
