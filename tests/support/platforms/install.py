@@ -78,7 +78,8 @@ def steps(name: str, way: Way, dist: pathlib.Path = DIST) -> list[tuple[str, str
         ("demo", f"~/{name}/bin/mrclab demo --clock {way.clock} --output ~/{name}-demo"),
         (
             "tests",
-            f"tar xzf {PLACE}/{source.name} && cd {unpacked} && rm -rf controller extras hosts topologies/mrc_* && "
+            f"tar xzf {PLACE}/{source.name} && cd {unpacked} && rm -rf controller hosts topologies/mrc_* && "
+            "find extras -mindepth 2 -maxdepth 2 ! -name tests -exec rm -r {} + && "
             f"grep -v {' '.join(f'-e ^{each}' for each in OF_THE_CHECKOUT)} tests/quick.txt > tests/installed.txt && "
             f"~/{name}/bin/pytest -n 2 --dist loadfile -p no:cacheprovider "
             "-m 'not lab and not netns and not root and not slow' @tests/installed.txt",
