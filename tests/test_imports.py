@@ -82,7 +82,21 @@ def test_a_missing_name_is_found() -> None:
         (("list", "running"), ("numpy", "networkx", "mrc_host.workloads", *RPC)),
         (("up", "--help"), ("numpy", "networkx", "mrclab.runs.experiment", "mrclab.lab.session.real", *RPC)),
         (("topo", "validate", "tiny"), ("networkx", *RPC)),
-        (RUN, ("networkx", "asyncio", "mrclab.lab.session.real", "mrc_machines", "p4lite.switch.server", *RPC)),
+        (
+            RUN,
+            (
+                "networkx",
+                "matplotlib",
+                "scapy",
+                "pyroute2",
+                "jinja2",
+                "asyncio",
+                "mrclab.lab.session.real",
+                "mrc_machines",
+                "p4lite.switch.server",
+                *RPC,
+            ),
+        ),
     ],
     ids=lambda value: value[0],
 )
