@@ -89,7 +89,6 @@ def test_a_missing_name_is_found() -> None:
                 "matplotlib",
                 "scapy",
                 "pyroute2",
-                "jinja2",
                 "asyncio",
                 "mrclab.lab.session.real",
                 "mrc_machines",

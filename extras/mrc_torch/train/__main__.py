@@ -42,7 +42,6 @@ def main(argv: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - whatever ends a rank is reported; the job ends by it
         say("error", text=plain(error)[:600])
         return 1
-    orders.code = 0
     orders.wait()
     return 0
 

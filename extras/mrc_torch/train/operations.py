@@ -120,4 +120,4 @@ def run(config: Mapping[str, Any], orders: OrderReader) -> None:
                 say("going", size=nbytes, operations=number + 1)
                 said = time.monotonic()
         say("size", size=nbytes, count=count, seconds=sum(taken[1:]) / len(taken[1:]) / 1e9, wrong=wrong)
-    say("done")
+    orders.done()

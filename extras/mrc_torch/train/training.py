@@ -82,7 +82,7 @@ def run(config: Mapping[str, Any], orders: OrderReader) -> None:
         say("step", step=step, begin_ns=begin, end_ns=end, loss=float(mean) / size, all_reduce_ns=reduced)
         if rank == 0 and step % int(config["checkpoint_every"]) == 0:
             _keep(file, step, model, optimizer)
-    say("done", step=step, accuracy=task.accuracy(model))
+    orders.done(step=step, accuracy=task.accuracy(model))
 
 
 def _keep(file: pathlib.Path, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
