@@ -234,6 +234,8 @@ class Lab:
         self.switches = {each.name: Switch(self, each.name) for each in self.topology.switches}
         self.links = {name: Link(self, name) for name in self.topology.links}
         self.job: Job | None = None
+        #: The results of the jobs that have ended.
+        self.results: list[Result] = []
         self._idle = _Idle(session)
         # A script that forgets to close, or dies by an exception, leaves no lab behind.
         self._finalizer = weakref.finalize(self, stack.close)
@@ -417,6 +419,7 @@ class Job:
             self.lab.job = None
             execute.complete(self.lab.session, found, self._experiment)
             self._result = Result(found, self.lab.topology)
+            self.lab.results.append(self._result)
         return self._result
 
 

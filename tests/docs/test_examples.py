@@ -156,6 +156,11 @@ def test_python_example_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     for saved in (each for each in BLOCKS if each.path == block.path and each.file is not None):
         (tmp_path / str(saved.file)).write_text(saved.text, encoding="utf-8")
+    if "@pytest.mark" in block.text:
+        (tmp_path / "test_page.py").write_text(block.text, encoding="utf-8")
+        words = ["-P", "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base"), "test_page.py"]
+        assert subprocess.run([sys.executable, *words], check=False).returncode == 0
+        return
     imports, around = next((each for word, each in AROUND.items() if word in block.text), ("", None))
     names: dict[str, Any] = {"__name__": "__main__"}
     with contextlib.ExitStack() as stack:

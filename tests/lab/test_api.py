@@ -169,3 +169,27 @@ def test_a_script_that_dies_takes_its_lab_down(tmp_path: pathlib.Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.returncode) == ("h0", 4), done.stderr
     assert "api-dies" not in [run.name for run in all_runs()]
+
+
+PLUGIN = """
+import pytest
+
+@pytest.mark.lab("tiny", planes=1)
+def test_one_plane(lab):
+    assert lab.topology.lab.planes == 1
+    assert lab.run("all_to_all", iterations=1).passed
+
+def test_that_fails(lab):
+    assert lab.topology.lab.planes == 2
+    assert not lab.run("all_to_all", iterations=1).passed
+"""
+
+
+def test_plugin_gives_tests_a_lab_and_keeps_the_report_of_one_that_fails(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "test_mine.py").write_text(PLUGIN)
+    words = ["-P", "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base"), str(tmp_path)]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout
+    (kept,) = (tmp_path / "base").rglob("report.html")
+    assert str(kept) in done.stdout
