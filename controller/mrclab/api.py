@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
+import inspect
 import json
 import math
 import subprocess
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import yaml
 
@@ -33,7 +35,8 @@ from mrc_host.requests import GetStatistics
 from mrc_topo import addressing
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.files import write_whole
-from mrc_topo.labfile import lab_path
+from mrc_topo.labfile import LabError, lab_path, policy_class, read_lab
+from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import parse_seconds, with_quantities
 from mrclab.lab.faults.action import Action, Direction, FailureError
 from mrclab.lab.records.rundir import RunDir
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+E = TypeVar("E", bound="Element")
 Clock = Literal["virtual", "real"]
 #: A time in seconds, or a text such as "500ms".
 Time = float | str
@@ -63,6 +67,20 @@ SLACK_S = 1e-9
 
 class JobError(UsageError):
     """A job that cannot be started or used any more; the text says why."""
+
+
+class Elements(dict[str, E]):
+    """The elements of a lab by name; another name is an `UnknownElement`, whose text has similar ones."""
+
+    def __init__(self, kind: type[E], lab: Lab, names: Iterable[str]) -> None:
+        super().__init__({name: kind(lab, name) for name in names})
+        self._lab = lab
+
+    def __missing__(self, name: str) -> E:
+        known = self._lab.topology.element(name)
+        if known.name in self:
+            return self[known.name]
+        raise UnknownElement(f"'{name}' is no name of these; there are {', '.join(list(self)[:8])}")
 
 
 @dataclass(frozen=True)
@@ -133,8 +151,16 @@ class Switch(Element):
         """The address on which it serves P4Runtime."""
         return self.lab.session.p4runtime_address(self.name)
 
+    @property
+    def counters(self) -> list[str]:
+        """The names of its program's counters."""
+        names = self.lab.session.program.names
+        return sorted(names.counters | names.direct_counters)
+
     def counter(self, name: str) -> list[tuple[int, int]]:
-        """Return packets and bytes of all cells of a counter. Raises TargetError if the program has none such."""
+        """Return packets and bytes of all cells of a counter. Raises UsageError if the program has no such counter."""
+        if name not in self.counters:
+            raise UsageError(f"{self.name}: no counter '{name}'; the program has {', '.join(self.counters)}")
         return list(self.lab.session.fabric.read_counter(self.device_id, name))
 
 
@@ -179,16 +205,19 @@ class Host(Element):
 class Lab:
     """A lab that is up; a context manager, which takes down what it brought up.
 
-    On the real clock a lab of this name that is up already is used, and stays up.
+    On the real clock a lab of this name that is up already is used, and stays up. `hosts`, `switches` and `links` are
+    its elements by name, `job` the one that runs, `results` those of the jobs that have ended, and `topology` the
+    numbers and addresses of all.
 
     Args:
-        source: the name of a lab, the path of a lab file, a networkx graph whose nodes `kind="host"` are hosts, or
-            None for a lab of `keys` alone.
+        source: the name of a lab, the path of a lab file, keys of one, or a networkx graph whose nodes `kind="host"`
+            are hosts; None for a lab of `keys` alone.
         clock: virtual (simulated time) or real.
         transport: mrc or roce.
         switch, compiler, payload: instead of those of the lab file.
         trust_code: policies of the lab may run on the real clock, as this user.
-        keys: keys of the lab file that replace those of `source`, such as planes=2.
+        keys: keys of the lab file that replace those of `source`, such as planes=2. Files that they name are relative
+            to the current folder; a policy may be a class of an imported module.
 
     Raises:
         LabError: there is no such lab, or a key is wrong; the text has key and remedy.
@@ -197,7 +226,7 @@ class Lab:
 
     def __init__(
         self,
-        source: str | Path | networkx.Graph | None = "default",
+        source: str | Path | Mapping[str, Any] | networkx.Graph | None = "default",
         *,
         clock: Clock = "virtual",
         transport: str = "mrc",
@@ -209,10 +238,15 @@ class Lab:
     ) -> None:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(_file_of(source, keys))
-            wanted = LabRequest.of(
-                file, transport, switch=switch, compiler=compiler, payload=payload, trust_code=trust_code, clock=clock
-            )
-            self._open(stack.enter_context(sessions.session_for(wanted)), stack.pop_all(), str(source or "script"))
+            options = {"switch": switch, "compiler": compiler, "payload": payload}
+            try:
+                wanted = LabRequest.of(file, transport, **options, trust_code=trust_code, clock=clock)  # type: ignore[arg-type]
+            except LabError as error:
+                # The file is one that nobody has written.
+                shown = [text.replace(file, "Lab(...)") for text in error.problems]
+                raise LabError(shown if file.startswith("/") and file != str(source) else error.problems) from None
+            name = str(source) if isinstance(source, str | Path) else "script"
+            self._open(stack.enter_context(sessions.session_for(wanted)), stack.pop_all(), name)
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -228,11 +262,11 @@ class Lab:
         return lab
 
     def _open(self, session: Session, stack: contextlib.ExitStack, source: str) -> None:
-        self.session, self.topology, self._source = session, session.topology, source
+        self._session, self.topology, self._source = session, session.topology, source
         self.name, self.clock = self.topology.lab.name, session.clock
-        self.hosts = {host.name: Host(self, host.name) for host in self.topology.hosts}
-        self.switches = {each.name: Switch(self, each.name) for each in self.topology.switches}
-        self.links = {name: Link(self, name) for name in self.topology.links}
+        self.hosts = Elements(Host, self, (host.name for host in self.topology.hosts))
+        self.switches = Elements(Switch, self, (switch.name for switch in self.topology.switches))
+        self.links = Elements(Link, self, self.topology.links)
         self.job: Job | None = None
         #: The results of the jobs that have ended.
         self.results: list[Result] = []
@@ -242,7 +276,22 @@ class Lab:
 
     def close(self) -> None:
         """Take the lab down if this object brought it up; a job that still runs is given up."""
+        self.job = None
         self._finalizer()
+
+    def check_open(self) -> None:
+        """Check that the lab is there. Raises UsageError after `close`."""
+        if not self._finalizer.alive:
+            raise UsageError(f"lab '{self.name}' is closed; what needs it belongs into its `with` block")
+
+    @property
+    def session(self) -> Session:
+        """The lab as the rest of mrclab sees it. Raises UsageError after `close`."""
+        self.check_open()
+        return self._session
+
+    def __repr__(self) -> str:
+        return f"<Lab {self.name}, {self.clock} clock{'' if self._finalizer.alive else ', closed'}>"
 
     def __enter__(self) -> Self:
         return self
@@ -263,17 +312,22 @@ class Lab:
     @property
     def _loop(self) -> Loop:
         """The loop that lets time pass: that of the job, or of a lab without one."""
+        self.check_open()
         return self._idle.loop if self.job is None else self.job._run.loop
 
     def advance(self, duration: Time) -> None:
         """Let time pass: simulate it, or wait. Scheduled actions are done, and a running job goes on."""
+        self.check_open()
         seconds = _seconds(duration)
+        if not seconds:
+            return
         if self.job is not None and not self.job.done:
             until = self.now + seconds
             self.job._run.proceed(self._loop.elapsed_s + seconds)
             seconds = until - self.now
         if seconds > SLACK_S:
-            # What the schedule of a job that is over still has is done when the job is stopped.
+            if self.job is not None:  # it is over
+                _move_schedule(self._loop, self._idle.loop)
             self._idle.loop.go(self._idle, self._idle.loop.elapsed_s + seconds)
 
     def fail(self, target: str, kind: str = "", *, direction: Direction = "both", **settings: Any) -> Failure:
@@ -318,12 +372,19 @@ class Lab:
         return checked
 
     def start(
-        self, workload: str, *, duration: Time | None = None, hosts: Iterable[str] | None = None, **params: Any
+        self,
+        workload: str,
+        *,
+        duration: Time | None = None,
+        hosts: Sequence[str] | None = None,
+        expect: Mapping[str, Any] | None = None,
+        **params: Any,
     ) -> Job:
         """Start a workload, which runs until it is stopped, for a duration, or for `iterations`.
 
         Args:
             hosts: its ranks; all hosts of the lab by default.
+            expect: further checks of the result, as of experiments, such as {"recovery": "1s"}.
             params: parameters of the workload, such as size="4MiB"; and `qps_per_peer`, `ev_profile`, `cc_profile`.
 
         Raises:
@@ -332,8 +393,10 @@ class Lab:
         """
         if self.job is not None:
             raise JobError(f"{self.job.workload} still runs on lab '{self.name}'; stop it before another is started")
-        self.job = Job(self, _experiment(self, workload, duration, hosts, params))
-        return self.job
+        job = Job(self, _experiment(self, workload, duration, hosts, expect or {}, params))
+        _move_schedule(self._idle.loop, job._run.loop)
+        self.job = job
+        return job
 
     def run(self, workload: str, **options: Any) -> Result:
         """Run a workload to its end, and return its result. Arguments and errors as of `start`."""
@@ -378,6 +441,9 @@ class Job:
         self._result: Result | None = None
         self._run.begin()
 
+    def __repr__(self) -> str:
+        return f"<Job {self.workload} on {self.lab.name}, {self.iterations} iterations{', done' if self.done else ''}>"
+
     @property
     def done(self) -> bool:
         """Whether all ranks have ended, or cannot go on."""
@@ -403,22 +469,27 @@ class Job:
         workload = self._experiment.workload
         if workload.duration == ENDLESS_S and "iterations" not in workload.params:
             raise JobError(f"{self.workload} has neither duration nor iterations: give one to start(), or use stop()")
-        self._run.proceed()
+        if self._result is None:
+            self.lab.check_open()
+            self._run.proceed()
         return self._finish()
 
     def stop(self) -> Result:
         """Let all ranks end after the same iteration, and return the result; again, return the same."""
         if self._result is None:
+            self.lab.check_open()
             self._run.stop()
             self._run.proceed()
         return self._finish()
 
     def _finish(self) -> Result:
         if self._result is None:
+            # What is scheduled for later comes then, and not at once as at the end of an experiment.
+            _move_schedule(self._run.loop, self.lab._idle.loop)
             found = self._run.end()
             self.lab.job = None
             execute.complete(self.lab.session, found, self._experiment)
-            self._result = Result(found, self.lab.topology)
+            self._result = Result(found, self.lab.topology, self._experiment.expect)
             self.lab.results.append(self._result)
         return self._result
 
@@ -429,14 +500,18 @@ class Result:
     `run` is the whole record (`mrclab.results.record.RunResult`), as `result.json` has it.
     """
 
-    def __init__(self, run: RunResult, topology: Any) -> None:
+    def __init__(self, run: RunResult, topology: Topology, expect: Expectation) -> None:
         self.run, self.topology = run, topology
         self.readings = run.readings()
-        self.verdict = verdict.judge(run, topology, Expectation())
+        self.verdict = verdict.judge(run, topology, expect)
+
+    def __repr__(self) -> str:
+        outcome = "passed" if self.passed else "failed"
+        return f"<Result of {self.run.workload} on {self.run.lab}, {outcome}, {self.goodput / 1e6:.1f} Mbit/s>"
 
     @property
     def passed(self) -> bool:
-        """Whether all checks were met: data right, no queue pair in error, books balanced, goodput back."""
+        """Whether all checks were met: data right, no queue pair in error, books balanced, and what was expected."""
         return self.verdict.passed
 
     @property
@@ -446,12 +521,12 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long the job took."""
+        """How long the job took, until the turn of 0.1 s in which its end was seen."""
         return self.run.seconds
 
     @property
     def goodput(self) -> float:
-        """The mean goodput of all ranks together in bit/s."""
+        """The mean goodput of all ranks together over `seconds`, in bit/s."""
         return self.readings.mean_bps
 
     @property
@@ -493,21 +568,15 @@ class Result:
 
     def to_pandas(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pandas.DataFrame:
         """Return a frame of pandas, which must be installed; see `frame`."""
-        import pandas
-
-        return pandas.DataFrame(self.frame(what))
+        return _package("pandas").DataFrame(self.frame(what))
 
     def to_arrow(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pyarrow.Table:
         """Return a table of Arrow, which must be installed; see `frame`."""
-        import pyarrow
-
-        return pyarrow.table(self.frame(what))
+        return _package("pyarrow").table(self.frame(what))
 
     def to_polars(self, what: Literal["goodput", "samples", "events"] = "goodput") -> polars.DataFrame:
         """Return a frame of Polars, which must be installed; see `frame`."""
-        import polars
-
-        return polars.DataFrame(self.frame(what))
+        return _package("polars").DataFrame(self.frame(what))
 
     def report(self, path: str | Path) -> None:
         """Write the report, one HTML file. Raises WriteError if it cannot be written."""
@@ -521,6 +590,22 @@ class Result:
 
 #: The duration of a job that is bounded by nothing but `Job.stop`.
 ENDLESS_S = 1e6
+
+
+def _move_schedule(source: Loop, to: Loop) -> None:
+    """Move what a loop has still to do to another one, at the same times."""
+    later_s = to.elapsed_s - source.elapsed_s
+    while source.waiting:
+        at_s, action = source.waiting.pop(0)
+        to.add(at_s + later_s, action)
+
+
+def _package(name: str) -> Any:
+    """Return a package that is optional. Raises UsageError if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise UsageError(f"{name} is not installed: pip install {name}") from None
 
 
 def _seconds(time: Time) -> float:
@@ -542,9 +627,16 @@ def _failure(target: str, kind: str, direction: Direction, settings: Mapping[str
 
 
 def _experiment(
-    lab: Lab, workload: str, duration: Time | None, hosts: Iterable[str] | None, params: Mapping[str, Any]
+    lab: Lab,
+    workload: str,
+    duration: Time | None,
+    hosts: Sequence[str] | None,
+    expect: Mapping[str, Any],
+    params: Mapping[str, Any],
 ) -> experiments.Experiment:
     """Return the experiment of a job. Raises ExperimentError."""
+    if isinstance(hosts, str):
+        raise JobError(f"hosts is a list of names, such as {hosts.split(',')}")
     own = {key: value for key, value in params.items() if key in ("qps_per_peer", "ev_profile", "cc_profile", "limit")}
     given = {key: value for key, value in params.items() if key not in own}
     bounded = duration is not None or "iterations" in given
@@ -552,7 +644,7 @@ def _experiment(
     if not bounded or duration is not None:
         document["duration"] = ENDLESS_S if duration is None else duration
     whole = {"name": "script", "title": f"{workload} on {lab.name}", "lab": lab._source[:4096], "clock": lab.clock}
-    text = json.dumps({**whole, "workload": document}, default=str, indent=1)
+    text = json.dumps({**whole, "expect": dict(expect), "workload": document}, default=str, indent=1)
     return experiments.parse(experiments.Experiment, text, f"start({workload!r})", experiments.EXAMPLE)
 
 
@@ -564,22 +656,44 @@ def _file_of(source: Any, keys: Mapping[str, Any]) -> Iterator[str]:
         return
     document: dict[str, Any] = {"name": "script"}
     if isinstance(source, str | Path):
-        path = lab_path(source)
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-        document |= loaded if isinstance(loaded, dict) else {}
-        # Files that it names are beside it.
-        for key in ("program",):
-            if isinstance(document.get(key), str):
-                document[key] = str(path.absolute().parent / document[key])
+        loaded = yaml.safe_load(read_lab(source)[0])
+        document |= _absolute(loaded, lab_path(source).absolute().parent)
+    elif isinstance(source, Mapping):
+        keys = {**source, **keys}
     elif source is not None:
         document["topology"] = _graph(source)
-    with sessions.lab_file(document | dict(keys)) as name:
+    with sessions.lab_file(document | _absolute(keys, Path.cwd())) as name:
         yield name
+
+
+def _absolute(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return keys of a lab file with absolute paths of programs and policies, which were relative to a folder."""
+    found = dict(document)
+    if isinstance(program := found.get("program"), str | Path):
+        found["program"] = str(folder / program)
+    if isinstance(policies := found.get("policies"), Mapping):
+        found["policies"] = {kind: _policy(policy, folder) for kind, policy in policies.items()}
+    return found
+
+
+def _policy(policy: object, folder: Path) -> object:
+    """Return a policy as a lab file names it. Raises UsageError for a class that only this script has."""
+    if isinstance(policy, type):
+        if policy.__module__ == "__main__":
+            raise UsageError(
+                f"{policy.__name__} is a class of the script itself, which hosts would run again: put it into a module"
+            )
+        return f"{inspect.getfile(policy)}:{policy.__qualname__}"
+    return policy_class(policy, folder) if isinstance(policy, str) else policy
 
 
 def _graph(graph: Any) -> dict[str, Any]:
     """Return the section `topology` of a networkx graph; attributes of edges are keys of the link, such as rate."""
+    if not hasattr(graph, "nodes"):
+        raise UsageError(f"a lab is a name, a file, keys or a networkx graph, not {type(graph).__name__}")
     kinds = {str(node): data.get("kind", "switch") for node, data in graph.nodes(data=True)}
+    if "host" not in kinds.values():
+        raise UsageError("the graph has no hosts: give their nodes the attribute kind='host'")
     return {
         "kind": "graph",
         "switches": [name for name, kind in kinds.items() if kind != "host"],

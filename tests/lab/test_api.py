@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import networkx
 import pytest
 
 import mrclab
-from mrc_topo.base.document import DocumentError
 from mrc_topo.base.errors import MrclabError, UsageError
+from mrc_topo.shipped import shipped
 from mrclab import Lab
 from mrclab.api import JobError
 from mrclab.lab.faults.action import FailureError
@@ -73,11 +76,28 @@ def test_scheduled_failures_come_at_their_time_with_and_without_a_job() -> None:
         lab.advance(0.3)
         assert lab.broken == []
         assert lab.now == pytest.approx(0.51, abs=1e-6)
+        lab.at("300ms", "h1:1", lasts="400ms")  # it is done by the job that begins now
         job = lab.start("ring_all_reduce", size="16KiB")
         lab.at("500ms", "h0:1", lasts="500ms")
+        lab.at("1.8s", "h1:0", lasts="1s")
         lab.advance(2)
         assert lab.now == pytest.approx(2.51, abs=1e-6)
-        assert job.stop().frame("events")["t_s"] == pytest.approx([0.5, 1.0], abs=0.01)
+        events = job.stop().frame("events")
+        assert events["t_s"] == pytest.approx([0.3, 0.5, 0.7, 1.0, 1.8], abs=0.01)
+        # It ends after the job.
+        assert lab.broken == ["h1:0"]
+        lab.advance(1)
+        assert lab.broken == []
+
+
+def test_the_schedule_goes_on_after_a_job_that_has_ended_by_itself() -> None:
+    with Lab("tiny") as lab:
+        lab.start("all_to_all", iterations=1)
+        lab.at("1s", "h0:0", lasts="1s")
+        lab.advance(1.5)
+        assert lab.broken == ["h0:0"]
+        lab.advance(1)
+        assert lab.broken == []
 
 
 def test_a_job_that_has_ended_lets_time_pass() -> None:
@@ -131,6 +151,11 @@ def test_counters_and_statistics() -> None:
         (lambda lab: lab.restore("h0:0"), UsageError, "h0:0"),
         (lambda lab: lab.start("nothing"), ExperimentError, "no workload 'nothing'"),
         (lambda lab: lab.start("all_to_all", blocks=3), ExperimentError, "blocks"),
+        (lambda lab: lab.start("ring_all_reduce", size="64K"), ExperimentError, "size needs a unit, unlike '64K'"),
+        (lambda lab: lab.start("all_to_all", hosts="h0,h1"), JobError, "list of names"),
+        (lambda lab: lab.links["p0-t0.0--p0-t9.0"], UsageError, "near ones"),
+        (lambda lab: lab.hosts["p0-t0.0"], UsageError, "there are h0"),
+        (lambda lab: lab.switches["p0-t0.0"].counter("port_rx"), UsageError, "FabricIngress.port_rx"),
         (lambda lab: lab.hosts["h0"].run("true"), UsageError, "simulated"),
         (lambda lab: lab.run("all_to_all", iterations=1).recovery("h0:0"), UsageError, "did not fail"),
         (lambda lab: lab.run("all_to_all", iterations=1).frame("nothing"), UsageError, "no frame"),
@@ -146,11 +171,70 @@ def test_mistakes_are_errors_of_one_tree_and_leave_the_lab_as_it_was(call, error
         assert lab.run("all_to_all", iterations=1).passed
 
 
-def test_a_lab_that_is_wrong_is_refused() -> None:
-    with pytest.raises(DocumentError, match="planets"):
-        Lab("tiny", planets=3)
-    with pytest.raises(DocumentError, match="no lab"):
-        Lab("no-such-lab")
+@pytest.mark.parametrize(
+    ("arguments", "keys", "text"),
+    [
+        (("tiny",), {"planets": 3}, r"^Lab\(\.\.\.\):\d+: planets"),
+        (("no-such-lab",), {}, "no lab"),
+        (("tiny",), {"clock": "simulated"}, "no clock 'simulated'; known: virtual, real"),
+        (("tiny",), {"transport": "tcp"}, "no transport 'tcp'"),
+        ((3,), {}, "not int"),
+        ((networkx.path_graph(3),), {}, "kind='host'"),
+        (("tiny",), {"program": "none.p4"}, "none.p4"),
+    ],
+)
+def test_a_lab_that_is_wrong_is_refused(
+    arguments: tuple[Any, ...], keys: dict[str, Any], text: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MrclabError, match=text) as caught:
+        Lab(*arguments, **keys)
+    assert "scratch" not in str(caught.value)
+
+
+def test_files_are_relative_to_the_current_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    programs = shipped("programs")
+    shutil.copytree(programs, tmp_path / "own")
+    with Lab("tiny", program="own/fabric.p4") as lab:
+        assert lab.run("all_to_all", iterations=1).passed
+        assert "FabricIngress.port_rx" in lab.switches["p0-t0.0"].counters
+
+
+def test_a_lab_of_keys_alone() -> None:
+    with Lab({"planes": 1, "hosts": 2, "hosts_per_t0": 1, "t0_per_plane": 2, "t1_per_plane": 1}) as lab:
+        assert sorted(lab.hosts) == ["h0", "h1"]
+        assert repr(lab) == "<Lab script, virtual clock>"
+
+
+def test_expectations_are_checks_of_the_result() -> None:
+    with Lab("tiny") as lab:
+        lab.at("500ms", "p0-t1.0", kind="freeze")
+        result = lab.run("all_to_all", duration="1.5s", expect={"recovery": "1s", "min_share": 0.1})
+        assert [each.what for each in result.checks if not each.passed] == []
+        assert sum(each.what.endswith("after freeze p0-t1.0") for each in result.checks) == 2
+        assert lab.results == [result]
+        with pytest.raises(ExperimentError, match="recovry"):
+            lab.start("all_to_all", expect={"recovry": 1})
+
+
+def test_a_closed_lab_says_so() -> None:
+    lab = Lab("tiny")
+    job = lab.start("all_to_all")
+    lab.close()
+    lab.close()
+    calls: list[Callable[[], object]] = [
+        lambda: lab.advance(1),
+        lambda: lab.fail("h0:0"),
+        lambda: lab.start("all_to_all"),
+        lambda: lab.broken,
+        job.stop,
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="lab 'tiny' is closed"):
+            call()
+    assert repr(lab) == "<Lab tiny, virtual clock, closed>"
 
 
 def test_import_of_the_package_imports_nothing_else() -> None:

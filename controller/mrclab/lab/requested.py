@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
-from mrc_topo.base.errors import SIMULATE
+from mrc_topo.base.errors import SIMULATE, UsageError
 from mrc_topo.labfile import read_lab
 from mrc_topo.schema import PoliciesSpec
 from mrc_topo.topology import Topology
@@ -22,6 +22,8 @@ LEAST_FILES = 256
 LEAST_SPACE = 2 << 30
 #: That of the process of a simulation: the programs themselves, and the smallest lab.
 LEAST_SIMULATION = 256 << 20
+CLOCKS = ("virtual", "real")
+TRANSPORTS = ("mrc", "roce")
 
 
 class LimitError(RunError):
@@ -90,9 +92,13 @@ class LabRequest:
             ReferencePartMissing: the backend cannot run the lab or has another clock, or is not installed.
             PayloadRefused: its packets have no payload, and it needs some.
             RunError: a limit of the shell (`ulimit`) is too low.
-            UsageError: it is on several machines, and the extra for that is not here.
+            UsageError: it is on several machines, and the extra for that is not here; or there is no such clock or
+                transport.
             PolicyRefused: its policies may not run there, or others can change its file, which names code.
         """
+        for what, value, known in (("clock", clock, (None, *CLOCKS)), ("transport", transport, TRANSPORTS)):
+            if value not in known:
+                raise UsageError(f"no {what} {value!r}; known: {', '.join(filter(None, known))}")
         text, file = read_lab(lab)
         if clock is not None:
             check(clock)

@@ -127,7 +127,11 @@ class Workload(abc.ABC, Generic[P]):
         known = {each.name: each for each in fields(cls.parameters)}
         for key, value in params.items():
             if key not in known:
-                raise WorkloadError(f"workload {cls.name}: no parameter '{key}'; known: {', '.join(sorted(known))}")
+                full = next((name for name in known if name.startswith(f"{key}_")), None)
+                way = f"{full} is a number, {key} needs a unit, unlike {value!r:.60}; " if full else ""
+                raise WorkloadError(
+                    f"workload {cls.name}: no parameter '{key}'; {way}known: {', '.join(sorted(known))}"
+                )
             if isinstance(known[key].default, int):
                 cls.whole_number(key, value, 1 if key == "iterations" else 0)
         return cast("P", cls.parameters(**params))

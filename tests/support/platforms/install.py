@@ -31,7 +31,7 @@ PACKAGES: Final = "ca-certificates,sudo,python3,python3-venv,python3-dev,gcc,lib
 #: What the real clock needs besides.
 REAL_CLOCK: Final = "mininet iproute2 procps iputils-ping ethtool"
 #: Tests of pages and sources, by the beginnings of their files, which need the checkout.
-OF_THE_CHECKOUT: Final = ("tests/docs/", "tests/test_")
+OF_THE_CHECKOUT: Final = ("tests/docs/", "tests/test_", "tests/topo/test_extras")
 PLACE: Final = f"{HOME['user']}/dist"
 
 
