@@ -521,8 +521,8 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long the job took, until the turn of 0.1 s in which its end was seen."""
-        return self.run.seconds
+        """How long the ranks worked."""
+        return self.run.busy_s
 
     @property
     def goodput(self) -> float:

@@ -101,7 +101,7 @@ class Change:
 @dataclass(frozen=True)
 class Readings:
     """The readings of a whole run from its samples: goodput (bit/s) between the `edges` (s after the start), and its
-    mean.
+    mean while ranks worked.
 
     `changes`: the actions on the lab meanwhile, and `failures` of it. `totals`: sums over hosts of each of `TOTALS`.
     """
@@ -154,8 +154,17 @@ class RunResult:
 
     @property
     def seconds(self) -> float:
-        """How long the run took on the session's clock."""
+        """How long the run took on the session's clock, up to the turn in which its end was seen."""
         return (self.finished_ns - self.started_ns) / 1e9
+
+    @property
+    def busy_s(self) -> float:
+        """How long ranks worked: from the first start to the last end of a rank; `seconds` if one has not ended."""
+        busy = [each for each in self.progress.values() if each.takes_part]
+        # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
+        if not busy or not all(each.done and each.finished_ns for each in busy):
+            return self.seconds
+        return (max(each.finished_ns for each in busy) - min(each.started_ns for each in busy)) / 1e9
 
     def since_start(self, t_ns: int) -> float:
         """Return a time of the session's clock in seconds after the start of the run."""
@@ -195,6 +204,10 @@ class RunResult:
             total += 8 * self.rates(host, "delivered_bytes", edges)
         return total
 
+    def mean_goodput_bps(self) -> float:
+        """Return the payload placed at all responders over `busy_s`, bits per second."""
+        return 8 * self.delivered_bytes() / self.busy_s if self.busy_s else 0.0
+
     def readings(self, bin_s: float = BIN_S) -> Readings:
         """Return the readings of the whole run from its samples."""
         totals, edges = self.totals(), self.grid(bin_s)
@@ -205,9 +218,7 @@ class RunResult:
             for each in self.happenings
         ]
         failures = sum(each.breaks and each.done for each in changes)
-        goodput = self.goodput_bps(edges)
-        mean = float(np.average(goodput, weights=np.diff(edges)))
-        return Readings(edges, goodput, mean, changes, failures, totals)
+        return Readings(edges, self.goodput_bps(edges), self.mean_goodput_bps(), changes, failures, totals)
 
     def past_findings(self, happening: LabEvent) -> list[str]:
         """Return what the hosts' probes named beside an event though it was whole again: their latest probes were still

@@ -108,8 +108,13 @@ class Raw:
 
     @property
     def mean_bps(self) -> float:
-        """The goodput over the whole run, bit/s."""
-        return 8 * self.total("delivered_bytes") / self.seconds
+        """The goodput from the first start to the last end of a rank, bit/s; that of the run if one did not end."""
+        taking = [each for each in self.progress.values() if each["takes_part"]]
+        seconds = self.seconds
+        if taking and all(each["done"] and each["finished_ns"] for each in taking):
+            ends, starts = ([each[key] for each in taking] for key in ("finished_ns", "started_ns"))
+            seconds = (max(ends) - min(starts)) / 1e9
+        return 8 * self.total("delivered_bytes") / seconds
 
     def deepest_kib(self, plane: int) -> float:
         """Return the most bytes that waited together in all data queues of a plane, KiB."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mrc_host.answers import JobProgress, Times
+from mrc_host.answers import Times
 from mrc_host.policy import PolicyError
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
@@ -192,7 +192,7 @@ def _experiment(task: RunTask) -> tuple[list[Row], str]:
 
 def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: float | None) -> dict[str, float | None]:
     achieved, busy = result.achieved(), [each for each in result.progress.values() if each.takes_part]
-    seconds = _seconds(result, busy)
+    seconds = result.busy_s
     totals = result.totals()
     found: dict[str, float | None] = {
         "simulated_s": seconds,
@@ -205,7 +205,7 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
     for key in ("retransmissions", "spurious_retransmissions", "losses", "timeouts", "trims", "marks"):
         found[key] = totals[key]
     if seconds > 0:
-        rate = 8 * result.delivered_bytes() / seconds
+        rate = result.mean_goodput_bps()
         if duration is not None:  # the ranks end together some time after it
             rate = float(result.goodput_bps(np.array([0.0, duration]))[0])
         found |= {"goodput_bps": rate, "goodput_share": rate / (topology.lab.host_rate_bps * len(result.ranks))}
@@ -232,14 +232,6 @@ def _tail(rows: Sequence[Times]) -> float | None:
     """Return the highest P99, s; None where one has too few times for it."""
     tails = [each.p99 for each in rows if each.p99 is not None]
     return max(tails) / 1e9 if len(tails) == len(rows) else None
-
-
-def _seconds(result: RunResult, busy: Sequence[JobProgress]) -> float:
-    """Return the time from the first start to the last end of a rank, s; of the whole run, if a rank has not ended."""
-    # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
-    if not busy or not all(each.done and each.finished_ns for each in busy):
-        return result.seconds
-    return float(max(each.finished_ns for each in busy) - min(each.started_ns for each in busy)) / 1e9
 
 
 def _fabric(result: RunResult) -> dict[str, float]:
