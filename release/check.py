@@ -22,6 +22,8 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import Final
 
+from packaging.version import Version
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 DIST: Final = ROOT / "dist"
 VENDOR: Final = Path("controller/mrclab/web/static/vendor")
@@ -357,17 +359,14 @@ class Release:
         frozen = run(self.tool("uv"), "pip", "freeze", "--quiet", "--python", venv / "bin/python", cwd=self.scratch)
         pins = dict(line.split("==") for line in frozen.lower().split() if "==" in line)
         bounds = [match for text in direct if (match := re.match(r"([\w.-]+)>=([\w.]+)", text))]
-        higher = [found[0] for found in bounds if not self._is(pins[found[1].lower().replace("_", "-")], found[2])]
+        higher = [
+            found[0] for found in bounds if Version(pins[found[1].lower().replace("_", "-")]) != Version(found[2])
+        ]
         if higher or not bounds:
             raise CheckError(f"higher versions were installed than {', '.join(sorted(set(higher)))}")
         self.shown(venv, "with the lowest")
         run(venv / "bin/python", "-m", "benchmarks", "--smoke", "p4runtime", cwd=ROOT)
-        return f"{len(set(pins))} packages, {len({found[1] for found in bounds})} of them at their lowest version"
-
-    @staticmethod
-    def _is(version: str, bound: str) -> bool:
-        """Return whether a version is a bound, which may leave out zeros at the end."""
-        return version == bound or version.removeprefix(bound).strip(".0") == ""
+        return f"{len(set(pins))} packages, {len({match[1] for match in bounds})} of them at their lowest version"
 
     def audit(self) -> str:
         """Look for known weaknesses of the packages of requirements.lock."""

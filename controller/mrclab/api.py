@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import yaml
 
 from mrc_host.answers import HostStatistics
-from mrc_host.requests import GetStatistics
+from mrc_host.requests import FinishJob, GetStatistics
 from mrc_topo import addressing
-from mrc_topo.base.errors import UsageError
+from mrc_topo.base.errors import MrclabError, UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.labfile import LabError, lab_path, policy_class, read_lab
 from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import parse_seconds, with_quantities
 from mrclab.lab.faults.action import Action, Direction, FailureError
-from mrclab.lab.records.rundir import RunDir
+from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.results import report, verdict
@@ -47,9 +47,11 @@ from mrclab.results.check import Check
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import LabEvent, RunResult
 from mrclab.results.recording import Series
-from mrclab.runs import execute, sessions
+from mrclab.runs import execute, precheck, sessions
 from mrclab.runs import experiment as experiments
+from mrclab.runs.endings import LOST
 from mrclab.runs.runner import POLL_S, Loop, WorkloadRun
+from p4lite.errors import P4liteError
 
 if TYPE_CHECKING:
     import networkx
@@ -97,8 +99,15 @@ class Failure:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.restore()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        mine = (self.action.target, self.action.kind)
+        if kind is None:
+            if mine in {(cause.target, cause.kind) for cause in self.lab.causes()}:
+                self.restore()
+            return
+        # What went wrong in the context is worth more than what goes wrong because of it.
+        with contextlib.suppress(MrclabError, P4liteError):
+            self.restore()
 
 
 @dataclass(frozen=True)
@@ -246,7 +255,14 @@ class Lab:
                 shown = [text.replace(file, "Lab(...)") for text in error.problems]
                 raise LabError(shown if file.startswith("/") and file != str(source) else error.problems) from None
             name = str(source) if isinstance(source, str | Path) else "script"
-            self._open(stack.enter_context(sessions.session_for(wanted)), stack.pop_all(), name)
+            session = stack.enter_context(sessions.session_for(wanted))
+            up, own = session.topology.lab, wanted.topology.lab
+            other = [key for key in (*keys, "topology") if getattr(up, key) != getattr(own, key)]
+            if other:
+                raise RunError(
+                    f"lab '{up.name}' is up with other {', '.join(other)}: `mrclab down {up.name}` first, or give name="
+                )
+            self._open(session, stack.pop_all(), name, transport)
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -258,11 +274,11 @@ class Lab:
         session = session_of(name)
         stack = contextlib.ExitStack()
         stack.callback(session.close)
-        lab._open(session, stack, name)
+        lab._open(session, stack, name, RunDir(name).read().transport)
         return lab
 
-    def _open(self, session: Session, stack: contextlib.ExitStack, source: str) -> None:
-        self._session, self.topology, self._source = session, session.topology, source
+    def _open(self, session: Session, stack: contextlib.ExitStack, source: str, transport: str) -> None:
+        self._session, self.topology, self._source, self.transport = session, session.topology, source, transport
         self.name, self.clock = self.topology.lab.name, session.clock
         self.hosts = Elements(Host, self, (host.name for host in self.topology.hosts))
         self.switches = Elements(Switch, self, (switch.name for switch in self.topology.switches))
@@ -271,7 +287,10 @@ class Lab:
         #: The results of the jobs that have ended.
         self.results: list[Result] = []
         self._idle = _Idle(session)
-        # A script that forgets to close, or dies by an exception, leaves no lab behind.
+        #: Jobs of which the hosts have not been told that they are over.
+        self._open_jobs: dict[str, WorkloadRun] = {}
+        stack.callback(_forget, session, self._open_jobs)
+        # A script that forgets to close, or dies by an exception, leaves no lab behind; one that a signal kills does.
         self._finalizer = weakref.finalize(self, stack.close)
 
     def close(self) -> None:
@@ -307,16 +326,26 @@ class Lab:
     @property
     def broken(self) -> list[str]:
         """The elements with a failure in force."""
-        return sorted({cause.target for cause in self.session.failures.causes})
+        return sorted({cause.target for cause in self.causes()})
+
+    def causes(self) -> Sequence[Action]:
+        """Return the failures in force, also those of other processes."""
+        if self.clock == "real":
+            self.session.failures.reload()
+        return self.session.failures.causes
 
     @property
     def _loop(self) -> Loop:
         """The loop that lets time pass: that of the job, or of a lab without one."""
         self.check_open()
-        return self._idle.loop if self.job is None else self.job._run.loop
+        return self._idle.loop if self.job is None or self.job.done else self.job._run.loop
 
     def advance(self, duration: Time) -> None:
-        """Let time pass: simulate it, or wait. Scheduled actions are done, and a running job goes on."""
+        """Let time pass: simulate it, or wait. Scheduled actions are done, and a running job goes on.
+
+        Raises:
+            FailureError: a scheduled action could not be done; those of a job are in its result.
+        """
         self.check_open()
         seconds = _seconds(duration)
         if not seconds:
@@ -327,8 +356,12 @@ class Lab:
             seconds = until - self.now
         if seconds > SLACK_S:
             if self.job is not None:  # it is over
-                _move_schedule(self._loop, self._idle.loop)
+                _move_schedule(self.job._run.loop, self._idle.loop)
             self._idle.loop.go(self._idle, self._idle.loop.elapsed_s + seconds)
+            if self._idle.failures:
+                text = "; ".join(self._idle.failures)
+                self._idle.failures.clear()
+                raise FailureError(text)
 
     def fail(self, target: str, kind: str = "", *, direction: Direction = "both", **settings: Any) -> Failure:
         """Break a link, a NIC port (h3:2) or a switch.
@@ -344,7 +377,11 @@ class Lab:
         return Failure(self, self._act(_failure(target, kind, direction, settings)))
 
     def restore(self, target: str | None = None, kind: str = "") -> None:
-        """Undo the failures of an element (of this kind), or all that are in force. Raises FailureError if none is."""
+        """Undo the failures of an element (of this kind), or all that are in force.
+
+        Raises:
+            FailureError: that element has no such failure.
+        """
         for name in [target] if target is not None else self.broken:
             self._act(Action("restore", name, kind))
 
@@ -361,9 +398,10 @@ class Lab:
         """Schedule a failure so long after now, and its end if it `lasts`. Arguments and errors as of `fail`."""
         action = self.session.failures.check(_failure(target, kind, direction, settings))
         begin_s = self._loop.elapsed_s + _seconds(time)
+        lasts_s = None if lasts is None else _seconds(lasts)
         self._loop.add(begin_s, action)
-        if lasts is not None:
-            self._loop.add(begin_s + _seconds(lasts), Action("restore", target, action.kind))
+        if lasts_s is not None:
+            self._loop.add(begin_s + lasts_s, Action("restore", target, action.kind))
 
     def _act(self, action: Action) -> Action:
         """Do an action now; a job that runs records it."""
@@ -385,7 +423,8 @@ class Lab:
         Args:
             hosts: its ranks; all hosts of the lab by default.
             expect: further checks of the result, as of experiments, such as {"recovery": "1s"}.
-            params: parameters of the workload, such as size="4MiB"; and `qps_per_peer`, `ev_profile`, `cc_profile`.
+            params: parameters of the workload, such as size="4MiB"; and `qps_per_peer`, `ev_profile`, `cc_profile`, and
+                `limit`: a job of `iterations` fails after this time, 120 s by default.
 
         Raises:
             ExperimentError: there is no such workload, or a parameter is wrong.
@@ -394,12 +433,15 @@ class Lab:
         if self.job is not None:
             raise JobError(f"{self.job.workload} still runs on lab '{self.name}'; stop it before another is started")
         job = Job(self, _experiment(self, workload, duration, hosts, expect or {}, params))
+        self._open_jobs[job._run.job] = job._run
         _move_schedule(self._idle.loop, job._run.loop)
         self.job = job
         return job
 
     def run(self, workload: str, **options: Any) -> Result:
         """Run a workload to its end, and return its result. Arguments and errors as of `start`."""
+        if "duration" not in options and "iterations" not in options:
+            raise JobError(f"{workload} has neither duration nor iterations: give one, or use start() and stop()")
         return self.start(workload, **options).wait()
 
     def _repr_html_(self) -> str:
@@ -425,9 +467,7 @@ class _Idle:
         self.session.advance(seconds)
 
     def over(self) -> bool:
-        """Return False: the loop ends with its time, or with an action of the schedule that could not be done."""
-        if self.failures:
-            raise FailureError(self.failures.pop())
+        """Return False: the loop ends with its time."""
         return False
 
 
@@ -486,8 +526,9 @@ class Job:
         if self._result is None:
             # What is scheduled for later comes then, and not at once as at the end of an experiment.
             _move_schedule(self._run.loop, self.lab._idle.loop)
-            found = self._run.end()
+            found = self._run.end(when_over=True)
             self.lab.job = None
+            del self.lab._open_jobs[self._run.job]
             execute.complete(self.lab.session, found, self._experiment)
             self._result = Result(found, self.lab.topology, self._experiment.expect)
             self.lab.results.append(self._result)
@@ -543,7 +584,7 @@ class Result:
         """
         failed = [each for each in self.run.happenings if each.fails and each.action.target == target]
         times = [self.run.since_start(each.done_ns) for each in failed]
-        found = [each for each in self.verdict.recoveries if any(math.isclose(each.at_s, at) for at in times)]
+        found = [each for each in self.verdict.recoveries if times and math.isclose(each.at_s, times[0])]
         if not found:
             why = "it failed too close to another event or the end" if times else "it did not fail in this job"
             raise UsageError(f"no recovery of {target} was measured: {why}")
@@ -551,19 +592,21 @@ class Result:
 
     def frame(self, what: Literal["goodput", "samples", "events"] = "goodput") -> dict[str, list[Any]]:
         """Return columns of equal length: `goodput` (bit/s from t_s on), the hosts' `samples`, or what happened."""
+        names: list[str] = []
         if what == "goodput":
             edges = self.readings.edges[:-1]
             return {"t_s": edges.tolist(), "goodput_bps": self.readings.goodput_bps.tolist()}
         if what == "samples":
             rows = [{"host": name, **row} for name, series in self.run.samples.items() for row in _rows(series)]
         elif what == "events":
+            names = ["t_s", "what", "error"]
             rows = [
                 {"t_s": self.run.since_start(each.done_ns), "what": each.action.describe(), "error": each.error}
                 for each in self.run.happenings
             ]
         else:
             raise UsageError(f"no frame '{what}'; there are goodput, samples and events")
-        names = list(dict.fromkeys(name for row in rows for name in row))
+        names = names or list(dict.fromkeys(name for row in rows for name in row))
         return {name: [row.get(name) for row in rows] for name in names}
 
     def to_pandas(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pandas.DataFrame:
@@ -592,10 +635,18 @@ class Result:
 ENDLESS_S = 1e6
 
 
+def _forget(session: Session, jobs: Mapping[str, WorkloadRun]) -> None:
+    """Have the hosts of a lab forget jobs that were given up: on a lab that stays up they would go on for ever."""
+    for job, run in jobs.items():
+        for name in run.result.ranks:
+            with contextlib.suppress(*LOST):
+                session.hosts[name].ask(FinishJob(job))
+
+
 def _move_schedule(source: Loop, to: Loop) -> None:
     """Move what a loop has still to do to another one, at the same times."""
     later_s = to.elapsed_s - source.elapsed_s
-    while source.waiting:
+    while source.waiting and math.isfinite(later_s):
         at_s, action = source.waiting.pop(0)
         to.add(at_s + later_s, action)
 
@@ -644,8 +695,13 @@ def _experiment(
     if not bounded or duration is not None:
         document["duration"] = ENDLESS_S if duration is None else duration
     whole = {"name": "script", "title": f"{workload} on {lab.name}", "lab": lab._source[:4096], "clock": lab.clock}
+    if "localised" in expect:
+        raise JobError("localised needs the hosts' findings after each failure, which experiments note: mrclab run")
     text = json.dumps({**whole, "expect": dict(expect), "workload": document}, default=str, indent=1)
-    return experiments.parse(experiments.Experiment, text, f"start({workload!r})", experiments.EXAMPLE)
+    where = f"start({workload!r})"
+    found = experiments.parse(experiments.Experiment, text, where, experiments.EXAMPLE)
+    precheck.check_workload(found.workload, lab.topology, lab.transport, found.profiles, where)
+    return found
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mrc_topo.base.errors import MrclabError
+
 if TYPE_CHECKING:
     from mrclab.api import Lab
 
@@ -29,7 +31,8 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     from mrclab.api import Lab
 
     mark = request.node.get_closest_marker("lab")
-    with Lab(*(mark.args if mark else ("tiny",)), **(mark.kwargs if mark else {})) as opened:
+    arguments = mark.args if mark and mark.args else ("tiny",)
+    with Lab(*arguments, **(mark.kwargs if mark else {})) as opened:
         yield opened
 
 
@@ -44,8 +47,11 @@ def pytest_runtest_makereport(
         from mrclab.api import Lab
 
         # Others call a fixture of their own like this.
-        if isinstance(used["lab"], Lab) and used["lab"].results:
+        if isinstance(used["lab"], Lab) and used["lab"].results and "tmp_path" in used:
             path = used["tmp_path"] / REPORT
-            used["lab"].results[-1].report(path)
-            found.sections.append(("mrclab", f"report of the last job: {path}"))
+            try:
+                used["lab"].results[-1].report(path)
+                found.sections.append(("mrclab", f"report of the last job: {path}"))
+            except MrclabError as error:
+                found.sections.append(("mrclab", f"no report of the last job: {error}"))
     return found

@@ -18,7 +18,7 @@ from mrc_topo.shipped import shipped
 from mrclab import Lab
 from mrclab.api import JobError
 from mrclab.lab.faults.action import FailureError
-from mrclab.lab.records.rundir import all_runs
+from mrclab.lab.records.rundir import RunError, all_runs
 from mrclab.runs.experiment import ExperimentError
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
@@ -153,6 +153,10 @@ def test_counters_and_statistics() -> None:
         (lambda lab: lab.start("all_to_all", blocks=3), ExperimentError, "blocks"),
         (lambda lab: lab.start("ring_all_reduce", size="64K"), ExperimentError, "size needs a unit, unlike '64K'"),
         (lambda lab: lab.start("all_to_all", hosts="h0,h1"), JobError, "list of names"),
+        (lambda lab: lab.start("all_to_all", hosts=["nope", "h0"]), ExperimentError, "no host 'nope'"),
+        (lambda lab: lab.start("all_to_all", block="100GiB"), ExperimentError, "start"),
+        (lambda lab: lab.start("all_to_all", expect={"localised": True}), JobError, "mrclab run"),
+        (lambda lab: lab.run("all_to_all"), JobError, "neither duration nor iterations"),
         (lambda lab: lab.links["p0-t0.0--p0-t9.0"], UsageError, "near ones"),
         (lambda lab: lab.hosts["p0-t0.0"], UsageError, "there are h0"),
         (lambda lab: lab.switches["p0-t0.0"].counter("port_rx"), UsageError, "FabricIngress.port_rx"),
@@ -208,6 +212,66 @@ def test_a_lab_of_keys_alone() -> None:
         assert repr(lab) == "<Lab script, virtual clock>"
 
 
+def test_a_scheduled_action_that_cannot_be_done_is_an_error_of_the_time_in_which_it_was_due() -> None:
+    with Lab("tiny") as lab:
+        lab.at("100ms", "h0:0", lasts="100ms")
+        lab.advance("150ms")
+        lab.restore("h0:0")
+        with pytest.raises(FailureError, match="h0:0"):
+            lab.advance("50ms")
+        lab.advance("50ms")
+        with pytest.raises(UsageError, match="no time"):
+            lab.at("100ms", "h0:0", lasts="-1s")
+        lab.advance("200ms")
+        assert lab.broken == []
+
+
+def test_a_failure_in_a_context_does_not_hide_what_went_wrong_there() -> None:
+    with Lab("tiny") as lab:
+        with pytest.raises(KeyError, match="mine"), lab.fail("h0:0") as failure:  # noqa: PT012 - the context is tested
+            failure.restore()
+            raise KeyError("mine")
+        with lab.fail("h0:0"):
+            lab.restore()
+        with pytest.raises(FailureError):
+            failure.restore()
+
+
+def test_what_comes_after_the_end_of_a_job_is_not_in_its_result() -> None:
+    with Lab("tiny") as lab:
+        job = lab.start("all_to_all", duration="500ms")
+        lab.advance("1s")
+        assert job.done
+        with lab.fail("h0:0"):
+            lab.advance("1s")
+        result = job.stop()
+    assert result.frame("events")["t_s"] == []
+    assert result.run.seconds < 0.8
+    assert result.passed
+    with pytest.raises(UsageError, match="did not fail"):
+        result.recovery("h0:0")
+
+
+def test_a_pause_of_the_script_does_not_end_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the real clock, whose time goes on while a script computes: 40 s pass between two turns."""
+    with Lab("tiny") as lab:
+        job = lab.start("all_to_all", duration="1s")
+        lab.advance("500ms")
+        loop = job._run.loop
+        assert loop._start_ns is not None
+        monkeypatch.setattr(loop, "_start_ns", loop._start_ns - 40_000_000_000)
+        assert job.wait().passed
+
+
+def test_recovery_is_that_of_the_first_failure() -> None:
+    with Lab("tiny") as lab:
+        job = lab.start("all_to_all", duration="2s")
+        lab.at("50ms", "h0:0", lasts="450ms")
+        lab.at("1s", "h0:0", lasts="500ms")
+        with pytest.raises(UsageError, match="too close"):
+            job.wait().recovery("h0:0")
+
+
 def test_expectations_are_checks_of_the_result() -> None:
     with Lab("tiny") as lab:
         lab.at("500ms", "p0-t1.0", kind="freeze")
@@ -243,6 +307,19 @@ def test_import_of_the_package_imports_nothing_else() -> None:
     assert done.stdout == "[]\n"
     with pytest.raises(AttributeError, match="nothing"):
         _ = mrclab.nothing
+
+
+@pytest.mark.lab
+def test_a_job_that_is_given_up_ends_on_a_lab_that_stays_up() -> None:
+    with Lab("tiny", clock="real", name="api-stays") as lab:
+        with pytest.raises(KeyError), Lab.attach("api-stays") as other:  # noqa: PT012 - the context is tested
+            job = other.start("ring_all_reduce", size="64KiB")
+            other.advance("200ms")
+            raise KeyError
+        assert not any(host.statistics().qps for host in lab.hosts.values()), job
+        with pytest.raises(RunError, match="is up with other planes"):
+            Lab("tiny", clock="real", name="api-stays", planes=1)
+        assert lab.run("all_to_all", iterations=1).passed
 
 
 @pytest.mark.lab

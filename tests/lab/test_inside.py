@@ -148,6 +148,10 @@ link p0-t0.0 p0-t1.0 down
 py lab.broken
 link p0-t0.0 p0-t1.0 up
 py lab.broken
+py twice = 2 * len(h0.addresses)
+py twice
+py no = 1 / 0
+py for
 link h0 h1 down
 iperf h0 h1
 iperf h0
@@ -166,10 +170,14 @@ def test_the_prompt_pings_through_the_fabric(
     said = mrclab(lab, "sh", stdin=PROMPT)
     assert "plane 0:\nh0 -> X\nh1 -> X\nplane 1:\nh0 -> h1\nh1 -> h0\n" in said.stdout
     assert "*** Results: 50% dropped (2/4 received)" in said.stdout
-    assert [word in said.stdout for word in ("1 packets transmitted, 0 received", "1 packets transmitted, 1 received")]
+    assert "1 packets transmitted, 0 received" in said.stdout
+    assert "1 packets transmitted, 1 received" in said.stdout
     assert "h1 is fd4d:5248:1:1::1 (fabric, plane 0)" in said.stderr
     assert "fd4d:5248:1:2::1 h1.p1" in said.stdout
     assert "['p0-t0.0--p0-t1.0']\nmrclab> mrclab> []" in said.stdout
+    assert "mrclab> 4\n" in said.stdout
+    assert "error: ZeroDivisionError" in said.stderr
+    assert "error: SyntaxError" in said.stderr
     assert "error: no link between h0 and h1" in said.stderr
     assert "error: write: iperf A B" in said.stderr
     assert "h0 -> h1: " in said.stdout

@@ -91,9 +91,9 @@ def test_names_come_before_those_of_the_machine() -> None:
 
 
 def test_names_of_hosts_are_addresses_of_the_fabric_in_the_prompt() -> None:
-    topology = load_lab("tiny")
-    words, notes = in_fabric(topology, ["ping", "-c1", "h1", "h1.p1", "h1.mgmt", "h10", "h1.", "x.h1"])
-    assert words == ["ping", "-c1", "fd4d:5248:0:1::2", "fd4d:5248:0:2::2", "172.31.0.2", "h10", "h1.", "x.h1"]
+    topology, others = load_lab("tiny"), ["h10", "h1.", "x.h1", "h1.pcap", "h1.p1.log"]
+    words, notes = in_fabric(topology, ["ping", "-c1", "h1", "h1.p1", "h1.mgmt", *others])
+    assert words == ["ping", "-c1", "fd4d:5248:0:1::2", "fd4d:5248:0:2::2", "172.31.0.2", *others]
     assert [note.split(" is ")[0] for note in notes] == ["h1", "h1.p1", "h1.mgmt"]
     with pytest.raises(UsageError, match=r"h1\.p0, h1\.p1 and h1\.mgmt"):
         in_fabric(topology, ["h1.p2"])

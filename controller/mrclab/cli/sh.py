@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from mrclab.cli.common import LabOption as Lab
 from mrclab.cli.common import the_lab
 from mrclab.lab.hosts import hostnet, inside
 from mrclab.lab.records.rundir import VARIABLE, RunDir
+from p4lite.errors import P4liteError
 
 #: Seconds that a ping of `pingall` waits for its answer, and that `iperf` sends.
 WAIT_S: Final = 1
@@ -48,7 +50,8 @@ def in_fabric(topology: Topology, words: Sequence[str]) -> tuple[list[str], list
     for word in words:
         name, _, network = word.partition(".")
         host = hosts.get(name)
-        if host is None or word.endswith("."):
+        # Others, such as h1.pcap, are names of files.
+        if host is None or not re.fullmatch(rf"{name}(\.mgmt|\.p\d+)?", word):
             found.append(word)
             continue
         if network == "mgmt":
@@ -72,17 +75,21 @@ class Prompt(cmd.Cmd):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
+        #: The names that lines of `py` see, and have made.
+        self.python: dict[str, Any] = {}
         self.topology = load_lab(RunDir(name).lab_file)
         self.names = [host.name for host in self.topology.hosts]
         self.intro = f"lab {name}; hosts: {', '.join(self.names)}; `HOST COMMAND...` runs there, `help` lists commands"
 
     def onecmd(self, line: str) -> bool:
-        """Carry out a line; a mistake is one line on standard error."""
+        """Carry out a line; a mistake is one line on standard error, and Ctrl-C ends what it does."""
         try:
             return bool(super().onecmd(line))
-        except (MrclabError, OSError, ValueError) as error:
+        except (MrclabError, P4liteError, OSError, ValueError) as error:
             typer.echo(f"error: {error}", err=True)
-            return False
+        except KeyboardInterrupt:
+            typer.echo()
+        return False
 
     def emptyline(self) -> bool:
         """Do nothing: Cmd would repeat the last line."""
@@ -218,17 +225,18 @@ class Prompt(cmd.Cmd):
         typer.echo(f"{one} -> {other}: {report['end']['sum_received']['bits_per_second'] / 1e6:.2f} Mbit/s")
 
     def do_py(self, line: str) -> None:
-        """py EXPRESSION: evaluate Python with `lab` and all nodes by their names."""
+        """py CODE: evaluate Python with `lab` and all hosts by their names; names stay for the next line."""
         with self._lab() as lab:
-            names = {**lab.hosts, "lab": lab}
+            self.python |= {**lab.hosts, "lab": lab}
             try:
-                found = eval(line, names)
-            except SyntaxError:
-                exec(line, names)
+                try:
+                    code = compile(line, "<py>", "eval")
+                except SyntaxError:
+                    exec(compile(line, "<py>", "exec"), self.python)
+                else:
+                    typer.echo(str(eval(code, self.python)))
             except Exception as error:  # noqa: BLE001 - a mistake of the user's line
                 typer.echo(f"error: {type(error).__name__}: {error}", err=True)
-            else:
-                typer.echo(str(found))
 
     def do_source(self, line: str) -> bool:
         """source FILE: carry out the lines of a file."""

@@ -81,6 +81,7 @@ def install() -> Path:
         "install",
         "--quiet",
         "--disable-pip-version-check",
+        "--retries=1",
         WANTED,
     ]
     root = checkout()

@@ -268,8 +268,10 @@ class WorkloadRun:
         self._is_kept = interrupted is not None
         self._begun = False
         self._stopping = self._stop_asked = False
+        self._stopped_late_s = 0.0
         #: Whether all ranks have ended, or waiting for them is useless; whether something broke the run off.
         self.is_over = self._is_cut = False
+        self._over_ns = 0
         self._cursors: dict[str, int] = {}
         self._sample_ns: dict[str, int] = {}
         self._initial: Mapping[str, HostStatistics | None] = {}
@@ -297,14 +299,16 @@ class WorkloadRun:
 
         if not self.is_over:
             self._attempt(run)
+            if self.is_over:
+                self._over_ns = self.session.now_ns()
         return self.is_over
 
-    def end(self) -> RunResult:
-        """Do what is left of the schedule, and return the result."""
+    def end(self, *, when_over: bool = False) -> RunResult:
+        """Do what is left of the schedule, and return the result, up to now or to when the workload was over."""
         if not self._is_cut:
             self._attempt(self.loop.finish)
         try:
-            return self._close()
+            return self._close(self._over_ns if when_over else 0)
         except Interrupted as error:  # by a user, while processes do not answer
             self._note_interruption(error)
             return self.result
@@ -382,11 +386,11 @@ class WorkloadRun:
         for name in result.ranks:
             self.losses.ask(name, StartJob(self.job))
 
-    def _close(self) -> RunResult:
-        """Collect the results that are still available."""
+    def _close(self, finished_ns: int = 0) -> RunResult:
+        """Collect the results that are still available, up to a time of the session's clock (0: now)."""
         session, result = self.session, self.result
         self.losses.closing = True
-        result.finished_ns = session.now_ns()
+        result.finished_ns = finished_ns or session.now_ns()
         if not self._begun:  # a simulation begins at 0
             result.started_ns = result.finished_ns
         elif self.watcher is not None:
@@ -442,10 +446,12 @@ class WorkloadRun:
         asked = self._stop_asked or (self.watcher is not None and self.watcher.stop_asked())
         if not self._stopping and (asked or (not overdue and elapsed >= lasts)):
             self._stopping = True
+            # A script that did not come back in time takes nothing from the time that the ranks have to end.
+            self._stopped_late_s = max(elapsed - lasts, 0.0)
             stop_together(self.losses.ask, self.job, self.result.ranks)
         if not running:
             return True
-        reason = self.endings.reason(elapsed, running, bool(waiting))
+        reason = self.endings.reason(elapsed - self._stopped_late_s, running, bool(waiting))
         if reason:
             self.result.failures.append(reason)
         return bool(reason)
