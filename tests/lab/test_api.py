@@ -335,6 +335,8 @@ def test_a_script_that_dies_takes_its_lab_down(tmp_path: pathlib.Path) -> None:
 PLUGIN = """
 import pytest
 
+pytest_plugins = "mrclab.pytest_plugin"
+
 @pytest.mark.lab("tiny", planes=1)
 def test_one_plane(lab):
     assert lab.topology.lab.planes == 1
