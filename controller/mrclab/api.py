@@ -50,7 +50,7 @@ from mrclab.results.recording import Series
 from mrclab.runs import execute, precheck, sessions
 from mrclab.runs import experiment as experiments
 from mrclab.runs.endings import LOST
-from mrclab.runs.runner import POLL_S, Loop, WorkloadRun
+from mrclab.runs.runner import LEAST_TURN_S, POLL_S, Loop, WorkloadRun
 from p4lite.errors import P4liteError
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ E = TypeVar("E", bound="Element")
 Clock = Literal["virtual", "real"]
 #: A time in seconds, or a text such as "500ms".
 Time = float | str
-#: Shorter than any turn of a loop: what is due at a time is done before this has passed.
-SLACK_S = 1e-9
 
 
 class JobError(UsageError):
@@ -148,7 +146,7 @@ class Link(Element):
 
 
 class Switch(Element):
-    """A switch with the registers and counters of its P4 program, by the names of its P4Info."""
+    """A switch with the counters of its P4 program, by the names of its P4Info."""
 
     @property
     def device_id(self) -> int:
@@ -251,9 +249,10 @@ class Lab:
             try:
                 wanted = LabRequest.of(file, transport, **options, trust_code=trust_code, clock=clock)  # type: ignore[arg-type]
             except LabError as error:
-                # The file is one that nobody has written.
-                shown = [text.replace(file, "Lab(...)") for text in error.problems]
-                raise LabError(shown if file.startswith("/") and file != str(source) else error.problems) from None
+                if file == str(source):
+                    raise
+                # The script has written no file: what is wrong is among the arguments.
+                raise LabError([text.replace(file, "Lab(...)") for text in error.problems]) from None
             name = str(source) if isinstance(source, str | Path) else "script"
             session = stack.enter_context(sessions.session_for(wanted))
             up, own = session.topology.lab, wanted.topology.lab
@@ -354,7 +353,7 @@ class Lab:
             until = self.now + seconds
             self.job._run.proceed(self._loop.elapsed_s + seconds)
             seconds = until - self.now
-        if seconds > SLACK_S:
+        if seconds > LEAST_TURN_S:
             if self.job is not None:  # it is over
                 _move_schedule(self.job._run.loop, self._idle.loop)
             self._idle.loop.go(self._idle, self._idle.loop.elapsed_s + seconds)
@@ -492,7 +491,7 @@ class Job:
     @property
     def iterations(self) -> int:
         """The iterations that every rank has done."""
-        return min((each.iterations for each in self._run.result.progress.values() if each.takes_part), default=0)
+        return self._run.result.achieved().least_iterations
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -562,7 +561,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """How long the ranks worked."""
+        """The time that ranks worked."""
         return self.run.busy_s
 
     @property
@@ -592,22 +591,19 @@ class Result:
 
     def frame(self, what: Literal["goodput", "samples", "events"] = "goodput") -> dict[str, list[Any]]:
         """Return columns of equal length: `goodput` (bit/s from t_s on), the hosts' `samples`, or what happened."""
-        names: list[str] = []
         if what == "goodput":
             edges = self.readings.edges[:-1]
             return {"t_s": edges.tolist(), "goodput_bps": self.readings.goodput_bps.tolist()}
         if what == "samples":
-            rows = [{"host": name, **row} for name, series in self.run.samples.items() for row in _rows(series)]
-        elif what == "events":
-            names = ["t_s", "what", "error"]
-            rows = [
-                {"t_s": self.run.since_start(each.done_ns), "what": each.action.describe(), "error": each.error}
-                for each in self.run.happenings
-            ]
-        else:
-            raise UsageError(f"no frame '{what}'; there are goodput, samples and events")
-        names = names or list(dict.fromkeys(name for row in rows for name in row))
-        return {name: [row.get(name) for row in rows] for name in names}
+            return _samples(self.run.samples)
+        if what == "events":
+            happened = self.run.happenings
+            return {
+                "t_s": [self.run.since_start(each.done_ns) for each in happened],
+                "what": [each.action.describe() for each in happened],
+                "error": [each.error for each in happened],
+            }
+        raise UsageError(f"no frame '{what}'; there are goodput, samples and events")
 
     def to_pandas(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pandas.DataFrame:
         """Return a frame of pandas, which must be installed; see `frame`."""
@@ -758,11 +754,17 @@ def _graph(graph: Any) -> dict[str, Any]:
     }
 
 
-def _rows(series: Series) -> Iterator[dict[str, int]]:
-    """Yield the rows of a series."""
-    names = list(series.columns)
-    for values in zip(*(column.tolist() for column in series.take(names)), strict=True):
-        yield dict(zip(names, values, strict=True))
+def _samples(samples: Mapping[str, Series]) -> dict[str, list[Any]]:
+    """Return the series of all hosts as columns, with None where a host has no such column."""
+    names = list(dict.fromkeys(name for series in samples.values() for name in series.columns))
+    columns: dict[str, list[Any]] = {name: [] for name in ("host", *names)}
+    for host, series in samples.items():
+        own = list(series.columns)
+        values = dict(zip(own, series.take(own), strict=True))
+        columns["host"] += [host] * len(series)
+        for name in names:
+            columns[name] += values[name].tolist() if name in values else [None] * len(series)
+    return columns
 
 
 def _table(title: str, rows: Mapping[str, str]) -> str:
