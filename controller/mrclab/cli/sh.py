@@ -54,14 +54,14 @@ def in_fabric(topology: Topology, words: Sequence[str]) -> tuple[list[str], list
         if host is None or not re.fullmatch(rf"{name}(\.mgmt|\.p\d+)?", word):
             found.append(word)
             continue
+        network, planes = network or "p0", hostnet.fabric_addresses(host)
         if network == "mgmt":
             address, where = hostnet.address(host.index), "management network, not the fabric"
-        elif network in ("", *(f"p{port.plane}" for port in host.ports)):
-            plane = int(network[1:] or 0)
-            address, where = addressing.text(host.ports[plane].address), f"fabric, plane {plane}"
+        elif network in planes:
+            address, where = planes[network], f"fabric, plane {network.removeprefix('p')}"
         else:
-            planes = ", ".join(f"{name}.p{port.plane}" for port in host.ports)
-            raise UsageError(f"{word}: {name} has no such address; there are {planes} and {name}.mgmt")
+            known = ", ".join(f"{name}.{plane}" for plane in planes)
+            raise UsageError(f"{word}: {name} has no such address; there are {known} and {name}.mgmt")
         found.append(address)
         notes.append(f"{word} is {address} ({where})")
     return found, notes
@@ -140,7 +140,7 @@ class Prompt(cmd.Cmd):
     def do_links(self, _: str) -> None:
         """List all links, and which failures they have."""
         with self._lab() as lab:
-            failed = {cause.target: cause.describe() for cause in lab.session.failures.causes}
+            failed = {cause.target: cause.describe() for cause in lab.causes()}
         for name, link in self.topology.links.items():
             typer.echo(f"{name}: {link.low.node}<->{link.high.node} ({failed.get(name, 'OK')})")
 

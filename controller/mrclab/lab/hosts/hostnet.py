@@ -71,8 +71,13 @@ def names(hosts: Sequence[Host], machine: str) -> str:
     Plain names are in the management network, where connections that set MRC up are made; `h1.p0` is in the fabric.
     """
     lines = [f"{address(host.index)} {host.name} {host.name}.mgmt\n" for host in hosts]
-    lines += [f"{addressing.text(port.address)} {host.name}.p{port.plane}\n" for host in hosts for port in host.ports]
+    lines += [f"{text} {host.name}.{plane}\n" for host in hosts for plane, text in fabric_addresses(host).items()]
     return "".join(lines) + machine
+
+
+def fabric_addresses(host: Host) -> dict[str, str]:
+    """Return a host's address in each plane, by what is behind its name there, such as p0."""
+    return {f"p{port.plane}": addressing.text(port.address) for port in host.ports}
 
 
 ROUTER = "fe80::1"
