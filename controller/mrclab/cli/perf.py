@@ -15,13 +15,12 @@ from mrclab.cli.outcome import clock_of
 from mrclab.extras import need
 from mrclab.lab.payloads import NOT_VERIFIED
 from mrclab.lab.records.rundir import RunDir
-from mrclab.lab.requested import LabRequest
+from mrclab.lab.requested import TRANSPORTS, LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.runs import perf
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.sessions import session_for
 
-TRANSPORTS = ("mrc", "roce")
 BACKENDS = ("workload", "torch", "gloo")
 
 

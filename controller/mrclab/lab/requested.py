@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
+from mrc_host.node.config import TRANSPORTS as TRANSPORTS
 from mrc_topo.base.errors import SIMULATE, UsageError
 from mrc_topo.labfile import read_lab
 from mrc_topo.schema import PoliciesSpec
@@ -23,7 +24,6 @@ LEAST_SPACE = 2 << 30
 #: That of the process of a simulation: the programs themselves, and the smallest lab.
 LEAST_SIMULATION = 256 << 20
 CLOCKS = ("virtual", "real")
-TRANSPORTS = ("mrc", "roce")
 
 
 class LimitError(RunError):
