@@ -154,12 +154,12 @@ class RunResult:
 
     @property
     def seconds(self) -> float:
-        """How long the run took on the session's clock, up to the turn in which its end was seen."""
+        """The time that the run took on the session's clock, up to the turn in which its end was seen."""
         return (self.finished_ns - self.started_ns) / 1e9
 
     @property
     def busy_s(self) -> float:
-        """How long ranks worked: from the first start to the last end of a rank; `seconds` if one has not ended."""
+        """The time that ranks worked, from the first start to the last end of one; `seconds` if one has not ended."""
         busy = [each for each in self.progress.values() if each.takes_part]
         # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
         if not busy or not all(each.done and each.finished_ns for each in busy):

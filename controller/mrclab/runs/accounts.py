@@ -172,7 +172,7 @@ def _recovered(result: RunResult) -> dict[int, int]:
 def moved(before: LabCounts, after: LabCounts) -> int:
     """Return how many packets hosts and switches sent or received between two readings.
 
-    Both directions count: a packet that a switch drops is sent by nobody any more.
+    Both directions count: no port sends a packet that a switch has dropped.
     """
     counts = [
         (one.sent_packets + one.received_packets, other.sent_packets + other.received_packets)

@@ -292,7 +292,7 @@ class WorkloadRun:
         self._attempt(self._begin)
 
     def proceed(self, until_s: float = math.inf) -> bool:
-        """Let the workload run to its end, or until so many seconds after the start; return whether it is over."""
+        """Let the workload run to its end, or to a time in seconds after its start; return whether it is over."""
 
         def run() -> None:
             self.is_over = self.loop.go(self, until_s)

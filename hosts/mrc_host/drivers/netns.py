@@ -65,8 +65,8 @@ class KernelPackets:
 
     def __init__(self, interfaces: Sequence[str], namespace: str = "") -> None:
         self.interfaces = interfaces
-        # The folder shows the namespace in which its process is when a name is looked up, whoever opened it. So it must
-        # be that of a process which stays in the namespace: this one comes back from `inside`.
+        # The folder of a process shows the namespace in which that process is when a name is looked up. This process
+        # leaves the namespace again at the end of `inside`, so the folder is that of one which stays there.
         process = pathlib.Path(namespace).parents[1] if namespace else pathlib.Path("/proc/self")
         self._folder = os.open(process / "net", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.close(self._open("dev_snmp6"))

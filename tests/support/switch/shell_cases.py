@@ -1,4 +1,4 @@
-"""What `tests/switch/p4rt/test_shell.py` has p4runtime-shell do, by the Python of the shell's own environment.
+"""Cases of `tests/switch/p4rt/test_shell.py`, run in p4runtime-shell by the Python of its own environment.
 
     python -I shell_cases.py ADDRESS P4INFO PROGRAM CASE
 
