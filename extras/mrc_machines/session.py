@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mrc_machines.coordinator import recorded_machines
@@ -16,7 +16,7 @@ from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.processes.process import Role, RoleKind, StoppedProcess
 from mrclab.lab.session.fidelity import ClockFidelity, Fidelity, MachineFidelity
 from mrclab.lab.session.real import AgentProcess, RealSession
-from p4lite.switch.fabric.values import TunnelStats
+from p4lite.switch.fabric.values import PortStats, TunnelStats
 
 #: Events of a slice cannot be dated if its clock may differ from ours by more than this.
 CLOCK_NS = 25_000_000
@@ -111,17 +111,33 @@ class SpreadSession(RealSession):
     def _tunnels(self) -> dict[str, dict[str, TunnelStats]]:
         """Return, by machine and link, what the tunnel's end there has sent, received and missed."""
         found: dict[str, dict[str, TunnelStats]] = {}
-        stats = self.target.port_tunnels()
-        relays = {machine: relayed(self.placement, machine) for machine in self.placement.machines}
-        by_machine = {machine: self.run.folder.address(f"{machine}.fabric") for machine in self.placement.machines}
-        for machine, address in by_machine.items():
-            for (device, port), each in stats.get(address, {}).items():
-                if device == describe.RELAY:
-                    link = relays[machine][(port - 1) // 2]
-                else:
-                    link = self.topology.switches[device - 1].links[port].name
-                found.setdefault(machine, {})[link] = each
+        for machine, link, _, port in self._ports():
+            if port.tunnel is not None:
+                found.setdefault(machine, {})[link] = port.tunnel
         return found
+
+    def crossing(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for _, link, device, port in self._ports():
+            count = 0 if port.tunnel is None else port.tunnel.sent - port.tunnel.received
+            if device == describe.RELAY:
+                # No book of switches has what a relay holds or drops.
+                waiting = sum(queue.depth_packets for queue in port.queues)
+                count += sum(port.drops.values()) + port.on_wire + waiting
+            found[link] = found.get(link, 0) + count
+        return found
+
+    def _ports(self) -> Iterator[tuple[str, str, int, PortStats]]:
+        """Yield the machine, the link, the device and the counts of each port of a tunnel or of a relay."""
+        stats = self.target.by_process()
+        relays = {machine: relayed(self.placement, machine) for machine in self.placement.machines}
+        for machine in self.placement.machines:
+            for device, each in stats.get(self.run.folder.address(f"{machine}.fabric"), {}).items():
+                for number, port in each.ports.items():
+                    if device == describe.RELAY:
+                        yield machine, relays[machine][(number - 1) // 2], device, port
+                    elif port.tunnel is not None:
+                        yield machine, self.topology.switches[device - 1].links[number].name, device, port
 
     def fidelity(self) -> Fidelity:
         parts: dict[str, Fidelity] = {}

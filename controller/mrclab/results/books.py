@@ -156,6 +156,10 @@ class Account:
         """Return how many more packets a host has not read that arrived at a port of it."""
         return self.after.unread[host][port] - self.before.unread[host][port]
 
+    def crossing(self, link: str) -> int:
+        """Return how many more packets went into a link's tunnel to another machine than came out."""
+        return self.after.crossing.get(link, 0) - self.before.crossing.get(link, 0)
+
 
 def _kept(before: HostStatistics | None, after: HostStatistics | None) -> bool:
     """Return whether both statistics are there, and of the same life of an agent."""
@@ -398,15 +402,16 @@ def _links(account: Account) -> Iterator[Entry]:
     """Yield packets that were put on a link = packets that were taken from it + lost on it + on it now; by link."""
     for link in account.topology.links.values():
         high = account.ports(link.high.node, link.high.port)
-        if high is None or any(side.tunnel for side in high):
+        if high is None:
             continue
         if (host := _host(account, link)) is not None:
             yield from _host_link(account, link, host, high)
         elif (low := account.ports(link.low.node, link.low.port)) is not None:
             ways = _one_way("upwards", low, high, account.moving), _one_way("downwards", high, low, account.moving)
-            if account.veth_links:
+            if account.veth_links or link.name in account.after.crossing:
                 left, least, most = (sum(getattr(way, side) for way in ways) for side in ("left", "low", "high"))
-                yield Entry(link.name, left, least, most)
+                lost = account.crossing(link.name)
+                yield Entry(link.name, left, least + lost, most + lost)
             else:
                 yield from (replace(way, where=f"{link.name}, {way.where}") for way in ways)
 
@@ -432,7 +437,7 @@ def _host_link(account: Account, link: Link, host: str, ports: tuple[PortStats, 
     sent += after.tx_packets - before.tx_packets + after.duplicated - before.duplicated
     gone = account.grown(host, lambda each: each.links[port].received_packets) + account.unread(host, port)
     gone += after.rx_packets - before.rx_packets + after.on_wire - before.on_wire
-    gone += _dropped(ports, lambda why: why not in _BEFORE_LINK)
+    gone += _dropped(ports, lambda why: why not in _BEFORE_LINK) + account.crossing(link.name)
     slack = account.moving + account.lost_at_hosts
     yield Entry(link.name, sent, gone - slack - _control(ports), gone + slack + _control(ports))
 
@@ -485,6 +490,7 @@ def _planes(account: Account) -> Iterator[Entry]:
         sent = account.grown_sum(lambda each, at=plane: each.links[at].sent_packets)  # type: ignore[misc]
         gone = account.grown_sum(lambda each, at=plane: each.links[at].received_packets)  # type: ignore[misc]
         gone += sum(account.unread(host, plane) for host in account.hosts)
+        gone += sum(account.crossing(link.name) for link in topology.links.values() if link.plane == plane)
         slack = account.moving + account.lost_at_hosts
         for name, before, after in devices:
             if plane_of[name] != plane:
@@ -517,6 +523,7 @@ def _missing(account: Account) -> tuple[int, int]:
     for host in account.hosts:
         lost += account.grown(host, lambda each: sum(each.drops.values()) + each.endpoint.get("control_overflow", 0))
         lost += sum(account.unread(host, port) for port in range(account.topology.lab.planes))
+    lost += sum(map(account.crossing, account.after.crossing))
     return lost + account.lost_at_hosts + account.moving, copied + account.moving
 
 

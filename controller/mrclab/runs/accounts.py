@@ -105,7 +105,7 @@ class BooksReader:
         except LOST:
             return None
         fabric = {session.topology.switches[ident - 1].name: found for ident, found in stats.items()}
-        return LabCounts(session.now_ns(), self._statistics, session.unread(), fabric, program)
+        return LabCounts(session.now_ns(), self._statistics, session.unread(), fabric, program, session.crossing())
 
     def _ask(self, host: str, request: Request[A]) -> A | None:
         """Return the answer of a host, which need not be a rank; None of one that is gone."""

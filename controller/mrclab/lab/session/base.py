@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeVar
 
 from mrc_host.answers import HostStatistics
@@ -26,7 +26,8 @@ class LabCounts:
     """Both books of a lab at one moment: what hosts and what switches have counted, by name.
 
     `unread`: by host and port, packets that arrived at a host whose agent has not read them; `program`: the counters of
-    the switches' program. A host that does not answer has None.
+    the switches' program; `crossing`: by link to another machine, packets that went into its tunnel and have not come
+    out of it. A host that does not answer has None.
     """
 
     t_ns: int
@@ -34,6 +35,7 @@ class LabCounts:
     unread: Mapping[str, Sequence[int]]
     fabric: Mapping[str, DeviceStats]
     program: Mapping[str, int]
+    crossing: Mapping[str, int] = field(default_factory=dict)
 
 
 class LabFabric(FabricControl, counters.StatsSource, counters.SampleSource, counters.CounterSource, Protocol):
@@ -113,6 +115,11 @@ class Session(abc.ABC):
     def unread(self) -> Mapping[str, Sequence[int]]:
         """Return by host and port how many packets arrived that the agent has not read: it was frozen or killed."""
         return {name: [0] * self.topology.lab.planes for name in self.hosts}
+
+    def crossing(self) -> Mapping[str, int]:
+        """Return by link how many packets went into its tunnel to another machine and have not come out: those lost on
+        the way, and those on it."""
+        return {}
 
     def samples(self, counted: Iterable[str] = ()) -> dict[int, DeviceSample]:
         """Return a live view's data of all switches, by device id: `some_drops` are those of `counters.FAILURE_DROPS`,

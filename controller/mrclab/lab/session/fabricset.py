@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState, TunnelStats
+from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState
 from p4lite.switch.targetapi.client import TargetClient, TargetError
 from p4lite.switch.targetapi.values import (
     DeviceSample,
@@ -60,17 +60,12 @@ class FabricSet:
                 stats |= {device: each for device, each in counted.items() if device in self._by_device}
         return dict(sorted(info.items())), stats
 
-    def port_tunnels(self) -> dict[str, dict[tuple[int, int], TunnelStats]]:
-        """Return the counts of tunnels to other machines, by address and (device id, port), relays included."""
-        found: dict[str, dict[tuple[int, int], TunnelStats]] = {}
+    def by_process(self) -> dict[str, dict[int, DeviceStats]]:
+        """Return the statistics of all devices, relays included, by address and device id."""
+        found: dict[str, dict[int, DeviceStats]] = {}
         for client in self.clients:
             with contextlib.suppress(TargetError):  # a dead process has no statistics
-                found[client.address] = {
-                    (device, number): port.tunnel
-                    for device, stats in client.stats().items()
-                    for number, port in stats.ports.items()
-                    if port.tunnel is not None
-                }
+                found[client.address] = client.stats()
         return found
 
     def samples(

@@ -330,9 +330,9 @@ class TunnelSettings:
 class TunnelStats:
     """Datagrams of a port that is a tunnel.
 
-    `sent`, `received`; `lost`: datagrams of the peer that have not arrived (yet); `late`: those that arrived after a
-    later one. `refused`: not from the peer, without the right tag, or cut short; `repeated`: arrived before, or too old
-    to decide.
+    `sent`: those that the kernel took (others are drops of the port, `device`); `received`; `lost`: datagrams of the
+    peer that have not arrived (yet); `late`: those that arrived after a later one. `refused`: not from the peer,
+    without the right tag, or cut short; `repeated`: arrived before, or too old to decide.
     """
 
     sent: int

@@ -331,6 +331,8 @@ static void flush(struct fabric *f, struct device *d)
             done = 1;
             packet_free(f, d->out[sent]);
         } else {
+            if (d->tunnel)
+                d->tunnel->stats.sent += (uint32_t)done;
             for (int i = 0; i < done; i++)
                 packet_free(f, d->out[sent + (uint32_t)i]);
         }

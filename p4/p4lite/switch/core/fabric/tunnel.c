@@ -90,7 +90,6 @@ void tunnel_seal(struct tunnel *t, uint8_t *header, const uint8_t *frame, uint32
     put(header + 8, t->epoch, 8);
     put(header + 16, t->next++, 8);
     put(header + 24, tag(t, header, frame, length), 8);
-    t->stats.sent++;
 }
 
 static bool mark(struct tunnel *t, uint64_t seq)
