@@ -38,7 +38,7 @@ from mrclab.runs.experiment import Experiment
 from mrclab.studies.chaos.schedule import Schedule
 from mrclab.studies.sweeps import measure
 from mrclab.studies.sweeps.cluster import ClusterSpec
-from mrclab.studies.sweeps.spec import Range, Sweep
+from mrclab.studies.sweeps.spec import Range, SweepSpec
 
 UNITS: dict[str, tuple[str, Callable[[int], str]]] = {
     "parse_rate_bps": ("rate", format_rate),
@@ -193,7 +193,7 @@ together, and [Results of a run](results.md) what a run writes.
     lines += table(["kind", "what happens", "to", "settings"], rows)
     lines += ["## Comparisons", "", *_models(Comparison, "A comparison", 3)]
     lines += ["## Sweeps", "", "What the keys mean together: [Run a sweep](../sweeps.md).", ""]
-    lines += _models(Sweep, "A sweep", 3)
+    lines += _models(SweepSpec, "A sweep", 3)
     lines += ["### A span of a grid", "", *_models(Range, "A span of a grid", 3)[2:]]
     lines += ["## Clusters", "", *_models(ClusterSpec, "A cluster", 3)]
     lines += ["## Schedules of chaos", "", *_models(Schedule, "A schedule", 3)]

@@ -15,6 +15,7 @@ command line, `mrc_topo.base.errors.MrclabError`; a `UsageError` is a mistake in
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import html
 import importlib
@@ -446,7 +447,7 @@ class Lab:
     def _repr_html_(self) -> str:
         shape = f"{len(self.hosts)} hosts, {len(self.switches)} switches, {len(self.links)} links"
         rows = {"clock": f"{self.clock}, {self.now:.3f} s", "broken": ", ".join(self.broken) or "nothing"}
-        return _table(f"Lab {self.name}: {shape}", rows)
+        return table(f"Lab {self.name}: {shape}", rows)
 
 
 @dataclass
@@ -534,7 +535,27 @@ class Job:
         return self._result
 
 
-class Result:
+class Frames(abc.ABC):
+    """Something with columns, which are frames of pandas, Arrow or Polars where these are installed."""
+
+    @abc.abstractmethod
+    def frame(self, what: str) -> dict[str, list[Any]]:
+        """Return columns of equal length."""
+
+    def to_pandas(self, *what: str) -> pandas.DataFrame:
+        """Return a frame of pandas, which must be installed; see `frame`."""
+        return _package("pandas").DataFrame(self.frame(*what))
+
+    def to_arrow(self, *what: str) -> pyarrow.Table:
+        """Return a table of Arrow, which must be installed; see `frame`."""
+        return _package("pyarrow").table(self.frame(*what))
+
+    def to_polars(self, *what: str) -> polars.DataFrame:
+        """Return a frame of Polars, which must be installed; see `frame`."""
+        return _package("polars").DataFrame(self.frame(*what))
+
+
+class Result(Frames):
     """The result of a job: verdict, figures, curves and report.
 
     `run` is the whole record (`mrclab.results.record.RunResult`), as `result.json` has it.
@@ -589,7 +610,7 @@ class Result:
             raise UsageError(f"no recovery of {target} was measured: {why}")
         return found[0].recovery_s
 
-    def frame(self, what: Literal["goodput", "samples", "events"] = "goodput") -> dict[str, list[Any]]:
+    def frame(self, what: str = "goodput") -> dict[str, list[Any]]:
         """Return columns of equal length: `goodput` (bit/s from t_s on), the hosts' `samples`, or what happened."""
         if what == "goodput":
             edges = self.readings.edges[:-1]
@@ -605,18 +626,6 @@ class Result:
             }
         raise UsageError(f"no frame '{what}'; there are goodput, samples and events")
 
-    def to_pandas(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pandas.DataFrame:
-        """Return a frame of pandas, which must be installed; see `frame`."""
-        return _package("pandas").DataFrame(self.frame(what))
-
-    def to_arrow(self, what: Literal["goodput", "samples", "events"] = "goodput") -> pyarrow.Table:
-        """Return a table of Arrow, which must be installed; see `frame`."""
-        return _package("pyarrow").table(self.frame(what))
-
-    def to_polars(self, what: Literal["goodput", "samples", "events"] = "goodput") -> polars.DataFrame:
-        """Return a frame of Polars, which must be installed; see `frame`."""
-        return _package("polars").DataFrame(self.frame(what))
-
     def report(self, path: str | Path) -> None:
         """Write the report, one HTML file. Raises WriteError if it cannot be written."""
         title = f"{self.run.workload} on {self.run.lab}"
@@ -624,7 +633,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         figures = report.figures(self.run, self.topology, self.readings, self.verdict)
-        return _table(report.headline(self.readings, self.verdict), {each.what: each.value for each in figures})
+        return table(report.headline(self.readings, self.verdict), {each.what: each.value for each in figures})
 
 
 #: The duration of a job that is bounded by nothing but `Job.stop`.
@@ -724,11 +733,11 @@ def _absolute(document: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(program := found.get("program"), str | Path):
         found["program"] = str(folder / program)
     if isinstance(policies := found.get("policies"), Mapping):
-        found["policies"] = {kind: _policy(policy, folder) for kind, policy in policies.items()}
+        found["policies"] = {kind: policy_of(policy, folder) for kind, policy in policies.items()}
     return found
 
 
-def _policy(policy: object, folder: Path) -> object:
+def policy_of(policy: object, folder: Path) -> object:
     """Return a policy as a lab file names it. Raises UsageError for a class that only this script has."""
     if isinstance(policy, type):
         if policy.__module__ == "__main__":
@@ -767,7 +776,7 @@ def _samples(samples: Mapping[str, Series]) -> dict[str, list[Any]]:
     return columns
 
 
-def _table(title: str, rows: Mapping[str, str]) -> str:
+def table(title: str, rows: Mapping[str, str]) -> str:
     """Return a table of two columns with a caption as HTML."""
     cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items())
     return f"<table><caption>{html.escape(title)}</caption>{cells}</table>"

@@ -65,8 +65,8 @@ def test_a_process_that_dies_before_it_has_read_its_run_is_one_that_died(
     give = engine._Worker.give
     killed: list[str] = []
 
-    def give_and_kill(worker: engine._Worker[str], task: Task[str]) -> None:
-        give(worker, task)
+    def give_and_kill(worker: engine._Worker[str], task: Task[str], work: object) -> None:
+        give(worker, task, work)
         if not killed:  # it is still importing its modules
             killed.append(task.name)
             worker.process.kill()

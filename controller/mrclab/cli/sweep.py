@@ -17,7 +17,6 @@ from typer.core import TyperGroup
 
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import Interrupted, interruptible
-from mrc_topo.shipped import install
 from mrclab.cli.common import need_namespaces
 from mrclab.cli.progress import steps, study_progress
 from mrclab.results import resultdir
@@ -30,6 +29,7 @@ from mrclab.studies.sweeps import plan as planning
 from mrclab.studies.sweeps.page import PairedDifference
 from mrclab.studies.sweeps.plan import SweepPlan
 from mrclab.studies.sweeps.spec import known_sweeps, load_sweep
+from mrclab.studies.sweeps.sweep import Sweep, SweepResult
 
 DEFAULT = "run"
 #: Rows of differences that the terminal shows; the report has all.
@@ -69,7 +69,7 @@ def run(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(help="Dask workers on this machine (default: one per core; 0: no Dask, runs in sequence)"),
+        typer.Option(help="processes on this machine (default: one per core; 0: this one, runs in sequence)"),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(help="address of a running Dask scheduler, such as tls://HOST:8786")
@@ -84,45 +84,31 @@ def run(
     ] = False,
 ) -> None:
     """Do the runs of a sweep that are not done yet; exit code 1 if one is not good, and that is not allowed."""
-    source = load_sweep(name)
     _check_options(workers, scheduler, cluster_file, dashboard)
     error = Terminal(file=sys.stderr)  # this one, whatever a run prints to meanwhile
-    total = spec.count(source)
     with interruptible():
-        with steps(f"checking {total} runs") as tell:
-            made = planning.make(source, tell)
-            page.check(made)
+        with steps("reading the sweep") as tell:
+            sweep = Sweep(name, progress=tell)
         if check:
-            typer.echo(f"{source.sweep.name}: {total} runs, {total // source.sweep.seed_count} points and repetitions")
+            points = len(sweep) // sweep.plan.source.sweep.seed_count
+            typer.echo(f"{sweep.name}: {len(sweep)} runs, {points} points and repetitions")
             return
-        real = planning.clock_is_real(made)
-        if real:
-            if (workers or 0) > 0 or scheduler or cluster_file:
-                raise ExperimentError("runs on the real clock need the machine for themselves: use --workers 0")
-            workers = 0
+        if sweep.real:
             need_namespaces()
-        folder = output or resultdir.RESULTS / source.sweep.name
-        with resultdir.prepared(folder, 0.0):
-            kept = work.SweepStore(folder, made)
-            try:
-                study = kept.study(again=again)
-                with (
-                    _executor(made, len(study.waiting), workers, scheduler, cluster_file, dashboard, error) as executor,
-                    study_progress(PAUSE_S) as show,
-                ):
-                    bad = work.carry_out(kept, study, executor, show)
-                rows = list(work.rows(made, kept.answers()))
-                place = page.write(folder, made, rows)
-            except Interrupted as interrupted:
-                done = sum(1 for _ in kept.answers())
-                text = f"mrclab: {interrupted}: {done} of {total} runs are kept, the same command goes on"
-                error.print(text, highlight=False, soft_wrap=True)
-                raise
-            finally:
-                kept.close()
-    _show(made, bad, folder, place)
-    _show_differences(page.differences(made, rows))
-    if bad and not (source.sweep.may_fail and all(answer.status is RunStatus.FAILED for _, answer in bad)):
+        folder = output or resultdir.RESULTS / sweep.name
+        dask = _dask(len(sweep), workers, scheduler, cluster_file, dashboard, error)
+        try:
+            with study_progress(PAUSE_S) as show:
+                found = sweep.run(folder, workers=workers, dask=dask, again=again, progress=show)
+        except Interrupted as interrupted:
+            text = (
+                f"mrclab: {interrupted}: {sweep.done(folder)} of {len(sweep)} runs are kept, the same command goes on"
+            )
+            error.print(text, highlight=False, soft_wrap=True)
+            raise
+    _show(found, folder)
+    _show_differences(found.differences)
+    if not found.passed:
         raise SystemExit(1)
 
 
@@ -141,39 +127,37 @@ def _check_options(
         cluster.load_cluster(cluster_file)
 
 
-@contextlib.contextmanager
-def _executor(
-    made: SweepPlan,
-    waiting: int,
+def _dask(
+    runs: int,
     workers: int | None,
     scheduler: str | None,
     cluster_file: pathlib.Path | None,
     dashboard: bool,
     error: Terminal,
-) -> Iterator[work.SweepExecutor]:
-    clients: contextlib.AbstractContextManager[Any]
-    if scheduler is not None and waiting:
-        clients = cluster.at_scheduler(scheduler)
-    elif cluster_file is not None and waiting:
-        clients = cluster.from_file(cluster_file, dashboard)
-    elif waiting and (workers or (workers is None and cluster.have_dask())):
-        clients = cluster.local(min(workers or len(os.sched_getaffinity(0)), waiting), dashboard)
+) -> contextlib.AbstractContextManager[Any] | None:
+    """Return the client of Dask that the options ask for; None: the runs are done without."""
+    if scheduler is not None:
+        return cluster.at_scheduler(scheduler)
+    if cluster_file is not None:
+        client = cluster.from_file(cluster_file, dashboard)
+    elif dashboard:
+        client = cluster.local(min(workers or len(os.sched_getaffinity(0)), runs), dashboard)
     else:
-        if workers is None and waiting:
-            text = f"one run after another: Dask is not installed ({install('cluster')})"
-            error.print(text, style="dim", highlight=False)
-        yield work.here(made)
-        return
-    with clients as client:
-        if dashboard:
-            error.print(f"dashboard: {client.dashboard_link}", style="dim", highlight=False)
-        yield work.on_dask(client, made)
+        return None
+    return _named(client, error) if dashboard else client
 
 
-def _show(
-    made: SweepPlan, bad: list[tuple[planning.SweepRun, measure.RunAnswer]], folder: pathlib.Path, place: pathlib.Path
-) -> None:
+@contextlib.contextmanager
+def _named(client: contextlib.AbstractContextManager[Any], error: Terminal) -> Iterator[Any]:
+    """Print where Dask's dashboard is."""
+    with client as inside:
+        error.print(f"dashboard: {inside.dashboard_link}", style="dim", highlight=False)
+        yield inside
+
+
+def _show(found: SweepResult, folder: pathlib.Path) -> None:
     console = Terminal()
+    bad = found.bad
     for each, answer in bad[:20]:
         text = f"{each.digest[: work.SHORT]} {answer.status}: {answer.failure} ({each.point.text()}, seed {each.seed})"
         console.print(text, highlight=False, soft_wrap=True)
@@ -183,7 +167,7 @@ def _show(
     if len(bad) > 20:
         console.print(f"and {len(bad) - 20} more that are not good; the report lists them")
     parts = f"; dataset: {folder / work.DATASET}" if has_parquet() else "; sweep.csv only: pyarrow is not installed"
-    text = f"{len(made.runs)} runs, {len(bad)} not good; report: {place}{parts}"
+    text = f"{len(found.plan.runs)} runs, {len(bad)} not good; report: {found.report}{parts}"
     console.print(text, highlight=False, soft_wrap=True)
 
 

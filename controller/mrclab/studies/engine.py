@@ -15,6 +15,7 @@ import os
 import pathlib
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
 from mrclab.lab.requested import LimitError
 from mrclab.results.reading import FolderError, document_of
+from p4lite import scratch
 from p4lite.switch.errors import BuildError
 
 T = TypeVar("T")
@@ -276,6 +278,18 @@ def without_interrupt() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextlib.contextmanager
+def _no_script() -> Iterator[None]:
+    """Hide the script of this process from workers that start: they would run it, and what they do is in modules."""
+    script = vars(sys.modules["__main__"])
+    hidden = {name: script.get(name) for name in ("__spec__", "__file__")}
+    script.update(dict.fromkeys(hidden))
+    try:
+        yield
+    finally:
+        script.update(hidden)
+
+
 def _serve(line: Connection, parent: int, perform: Callable[[Any], Any]) -> None:
     """Run as a worker: do what comes until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -295,19 +309,19 @@ def _serve(line: Connection, parent: int, perform: Callable[[Any], Any]) -> None
 class _Worker(Generic[W]):
     """A process and the task that it does."""
 
-    def __init__(self, perform: Callable[[W], object]) -> None:
+    def __init__(self, perform: Callable[[Any], object]) -> None:
         context = multiprocessing.get_context("spawn")
         self.line, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, os.getpid(), perform), daemon=True)
-        with without_interrupt():
+        with without_interrupt(), _no_script():
             self.process.start()
         theirs.close()
         self.at: Task[W] | None = None
 
-    def give(self, task: Task[W]) -> None:
+    def give(self, task: Task[W], work: object) -> None:
         self.at = task
         with contextlib.suppress(ConnectionError):  # it died between two runs, which the next reading shows
-            self.line.send(task.work)
+            self.line.send(work)
 
     def end(self) -> None:
         self.line.close()
@@ -324,13 +338,19 @@ def attempt(perform: Callable[[], A], kind: Callable[[RunStatus, str], A]) -> A:
         return kind(*ending(error))
 
 
-def processes(perform: Callable[[W], A], kind: Callable[[RunStatus, str], A], jobs: int) -> Executor[W, A]:
+def processes(
+    perform: Callable[[Any], A],
+    kind: Callable[[RunStatus, str], A],
+    jobs: int,
+    work: Callable[[W], object] = lambda work: work,
+) -> Executor[W, A]:
     """Return an executor that gives tasks to worker processes on this machine.
 
     Args:
         perform: a function of a module, which the processes import.
         kind: the class of answers, for a run whose process died.
         jobs: how many processes, at most.
+        work: returns what `perform` takes of a task's work.
     """
 
     def execute(tasks: Sequence[Task[W]]) -> Answers[W, A]:
@@ -339,7 +359,7 @@ def processes(perform: Callable[[W], A], kind: Callable[[RunStatus, str], A], jo
         try:
             for task in itertools.islice(waiting, jobs):
                 workers.append(_Worker(perform))
-                workers[-1].give(task)
+                workers[-1].give(task, work(task.work))
             while busy := {worker.line: worker for worker in workers if worker.at is not None}:
                 interruption.check()
                 for line in wait(list(busy), interruption.LOOK_S):
@@ -352,11 +372,13 @@ def processes(perform: Callable[[W], A], kind: Callable[[RunStatus, str], A], jo
                         worker.end()
                         workers[workers.index(worker)] = worker = _Worker(perform)
                     if (following := next(waiting, None)) is not None:
-                        worker.give(following)
+                        worker.give(following, work(following.work))
                     yield task, answer
         finally:
             for worker in workers:
                 worker.end()
+            # A worker that was ended in a run has not removed its files.
+            scratch.remove_abandoned()
 
     return execute
 

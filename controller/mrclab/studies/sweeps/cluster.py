@@ -144,7 +144,7 @@ def have_dask() -> bool:
 def need_dask(what: str) -> None:
     """Raise ExperimentError if Dask is missing."""
     if not have_dask():
-        text = f"{what} needs Dask: {install('cluster')}; `--workers 0` does without, one run after another"
+        text = f"{what} needs Dask: {install('cluster')}; without it the runs are done on this machine"
         raise ExperimentError(text).needing(*requirement("cluster"))
 
 

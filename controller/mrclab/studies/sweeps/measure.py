@@ -145,6 +145,11 @@ def perform(task: RunTask) -> RunAnswer:
     return RunAnswer(status, failure, rows, time.monotonic() - begin, said.getvalue())
 
 
+def without_rows(status: RunStatus, failure: str) -> RunAnswer:
+    """Return the answer of a run that has none of its own, because its process died."""
+    return RunAnswer(status, failure, [], 0.0)
+
+
 def died(failure: str) -> RunAnswer:
     """Return the answer of a run that ended each worker that took it; `failure`: what Dask says of that."""
     return RunAnswer(RunStatus.DIED, "each worker died that took it", [], 0.0, failure)

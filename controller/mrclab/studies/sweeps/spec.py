@@ -112,7 +112,7 @@ class PlotSpec(Model):
     title: Annotated[str, Field(max_length=200)] = ""
 
 
-class Sweep(Model):
+class SweepSpec(Model):
     """A sweep of one experiment or one comparison: a name, a file beside this one, or its whole text.
 
     `lab` is instead of the one that it names. `set` changes keys for all runs, written as `lab.ev.active` or
@@ -185,7 +185,7 @@ class Sweep(Model):
 class Source:
     """A sweep with the file that it was read from; `ranges`: the grid's entries that are no lists, by key."""
 
-    sweep: Sweep
+    sweep: SweepSpec
     file: Document
     ranges: Mapping[str, Range]
 
@@ -230,7 +230,7 @@ def parse_sweep(text: str, name: str) -> Source:
 
 def source_of(file: Document) -> Source:
     """Return the sweep in a document; see `load_sweep`."""
-    sweep = _validated(Sweep, file, file.data, ())
+    sweep = _validated(SweepSpec, file, file.data, ())
     ranges = {}
     for key, values in sweep.grid.items():
         if isinstance(values, dict):

@@ -270,6 +270,11 @@ def here(plan: SweepPlan) -> SweepExecutor:
     return engine.here(lambda run: measure.perform(plan.task(run)))
 
 
+def on_processes(plan: SweepPlan, jobs: int) -> SweepExecutor:
+    """Return the executor that gives runs to processes on this machine, at most `jobs` of them."""
+    return engine.processes(measure.perform, measure.without_rows, jobs, plan.task)
+
+
 def on_dask(client: Any, plan: SweepPlan) -> SweepExecutor:
     """Return the executor that gives runs to the workers of a Dask cluster."""
     return engine.dask(client, measure.run_in_worker, lambda run: encode(plan.task(run)), RunAnswer, measure.died)
