@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import yaml
 
 from mrc_host.answers import HostStatistics
-from mrc_host.requests import FinishJob, GetStatistics
+from mrc_host.requests import FinishJob, GetStatistics, GetView
 from mrc_topo import addressing
 from mrc_topo.base.errors import MrclabError, UsageError
 from mrc_topo.base.files import write_whole
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+    from p4lite.api.tables import MeterArray, ProgramObjects, Register, Table
 
 E = TypeVar("E", bound="Element")
 Clock = Literal["virtual", "real"]
@@ -171,6 +173,31 @@ class Switch(Element):
             raise UsageError(f"{self.name}: no counter '{name}'; the program has {', '.join(self.counters)}")
         return list(self.lab.session.fabric.read_counter(self.device_id, name))
 
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The tables of its program, each used like a dict, as of `p4lite.Switch`; in simulated time only, as are
+        registers and meters. Raises UsageError on the real clock."""
+        # The compiler makes further ones, which no controller knows.
+        return self._objects().tables.only(self.lab.session.program.names.tables)
+
+    @property
+    def registers(self) -> Mapping[str, Register]:
+        """The registers of its program. Raises as `tables`."""
+        return self._objects().registers
+
+    @property
+    def meters(self) -> Mapping[str, MeterArray]:
+        """The meters of its program. Raises as `tables`."""
+        return self._objects().meters
+
+    def _objects(self) -> ProgramObjects:
+        from p4lite.api.tables import ProgramObjects
+
+        control = self.lab.session.control(self.name)
+        if control is None:
+            raise UsageError(f"{self.name} is another process: its tables are at {self.p4runtime}, by P4Runtime")
+        return ProgramObjects(control, contextlib.nullcontext(), {})
+
 
 class Host(Element):
     """A host, with its agent."""
@@ -188,6 +215,11 @@ class Host(Element):
     def statistics(self) -> HostStatistics:
         """Return all counters of its agent. Raises HostError if the agent is gone."""
         return self.lab.session.hosts[self.name].ask(GetStatistics())
+
+    @property
+    def ev_states(self) -> Mapping[str, int]:
+        """How many EVs of its queue pairs are in each state: GOOD, SKIP, ASSUMED_BAD, DENIED."""
+        return self.lab.session.hosts[self.name].ask(GetView()).sample.ev
 
     def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command in its namespace, as `mrclab exec` does, and return what it printed.

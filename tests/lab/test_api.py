@@ -136,6 +136,31 @@ def test_labs_from_keys_and_graphs() -> None:
         assert lab.run("all_to_all", iterations=1).passed
 
 
+def test_a_route_that_a_script_removes_is_one_that_packets_miss() -> None:
+    with Lab("tiny") as lab:
+        switch, host = lab.switches["p0-t0.0"], lab.hosts["h0"]
+        # What the compiler makes for itself is not a controller's.
+        assert all(name.startswith("FabricIngress.") for name in switch.tables)
+        job = lab.start("all_to_all")
+        lab.advance("300ms")
+        every = host.ev_states["GOOD"]
+        assert sorted(host.ev_states.values()) == [0, 0, 0, every]
+        routes = switch.tables["usid_routes"]
+        assert len(routes) == 4  # two uplinks, two hosts
+        entry = next(entry for entry in routes if entry.action.arguments == {"port": 1})
+        del routes[entry.key]
+        lab.advance("300ms")
+        assert 0 < host.ev_states["ASSUMED_BAD"] < every
+        routes[entry.key] = entry.action
+        lab.advance("1s")
+        assert host.ev_states["ASSUMED_BAD"] == 0
+        result = job.stop()
+    assert result.passed
+    assert result.run.program_counters["drop_no_route"] > 0
+    with pytest.raises(UsageError):
+        _ = switch.tables
+
+
 def test_counters_and_statistics() -> None:
     with Lab("tiny") as lab:
         lab.run("all_to_all", iterations=1)

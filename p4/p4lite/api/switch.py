@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from p4lite.api.gate import Gate, guarded_control, guarded_replication
 from p4lite.api.program import BACKENDS, CompiledBackend, Program, interpreter
-from p4lite.api.tables import Counter, MeterArray, NamedObjects, Register, Table
+from p4lite.api.tables import ProgramObjects
 from p4lite.api.values import Backend, Control, Missing, Observer, PythonExtern, is_int
 from p4lite.contributions import contributions
 from p4lite.switch.errors import BuildError, InterpretedOnly, InvalidArgument
@@ -22,7 +22,7 @@ from p4lite.switch.fabric.values import (
     check_multicast_group,
 )
 from p4lite.switch.multicast import Replication
-from p4lite.switch.program.facts import DROP_PORT, Array, TableFacts
+from p4lite.switch.program.facts import DROP_PORT
 
 BackendName = Literal["compiled", "interpreter"]
 PORTS = range(64)
@@ -224,23 +224,11 @@ class Switch:
         self._gate = Gate(made)
         control = self._control = guarded_control(self._gate)
         replication = self._replication = guarded_replication(self._gate)
-        facts = program.facts
-        self.tables: NamedObjects[Table, TableFacts] = NamedObjects("table", facts.tables, self._table)
-        self.registers: NamedObjects[Register, Array] = NamedObjects(
-            "register", facts.registers, lambda a: Register(control, a)
-        )
-        self.counters: NamedObjects[Counter, Array] = NamedObjects(
-            "counter", facts.counters, lambda a: Counter(control, a)
-        )
-        self.meters: NamedObjects[MeterArray, Array] = NamedObjects(
-            "meter", facts.meters, lambda a: MeterArray(control, a)
-        )
+        objects = ProgramObjects(control, self._gate, program.scopes)
+        self.tables, self.registers = objects.tables, objects.registers
+        self.counters, self.meters = objects.counters, objects.meters
         self.multicast = MulticastGroups(replication)
         self.mirrors = MirrorSessions(replication)
-
-    def _table(self, table: TableFacts) -> Table:
-        with self._gate:
-            return Table(self._control, table, self._gate, self.program.scopes.get(table.name, {}))
 
     @property
     def control(self) -> Control:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from p4lite.api.gate import Gate
 from p4lite.api.program import ActionScope
 from p4lite.api.values import Control, Missing, Scalar, find, is_int, match, number
 from p4lite.switch.errors import InvalidArgument, NotFound, OutOfRange
@@ -15,6 +15,8 @@ from p4lite.switch.program.facts import ActionFacts, Array, TableFacts
 from p4lite.switch.runtime.arrays import CounterValue, MeterConfig
 
 T = TypeVar("T")
+#: Several operations that go together are done inside.
+Lock = AbstractContextManager[object]
 MAX_PRIORITY = (1 << 31) - 1
 
 
@@ -110,7 +112,7 @@ class Table:
     `(value, length)` for lpm, `(value, mask)` or None for ternary, `(low, high)` for range.
     """
 
-    def __init__(self, control: Control, facts: TableFacts, gate: Gate, scopes: Mapping[str, ActionScope]) -> None:
+    def __init__(self, control: Control, facts: TableFacts, gate: Lock, scopes: Mapping[str, ActionScope]) -> None:
         """Take the control operations of the switch behind `gate`; `scopes`: actions that may not stand everywhere."""
         self._control = control
         self._gate = gate
@@ -288,6 +290,11 @@ class NamedObjects(Mapping[str, Cell], Generic[Cell, F]):
     def __len__(self) -> int:
         return len(self._facts)
 
+    def only(self, names: Container[str]) -> NamedObjects[Cell, F]:
+        """Return those of these full names."""
+        kept = {name: facts for name, facts in self._facts.items() if name in names}
+        return NamedObjects(self._what, kept, self._make)
+
 
 class Register:
     """A register: `register[3]`, `register[3] = 7`, `list(register)`."""
@@ -353,3 +360,31 @@ class MeterArray:
 
     def __setitem__(self, index: int, value: MeterConfig | None) -> None:
         self._control.meter_set(self.name, index, value)
+
+
+class ProgramObjects:
+    """Tables, registers, counters and meters of a running program, by name.
+
+    Args:
+        control: the operations of the switch.
+        lock: is held for several operations that go together.
+        scopes: by table, actions that may not stand everywhere.
+    """
+
+    def __init__(self, control: Control, lock: Lock, scopes: Mapping[str, Mapping[str, ActionScope]]) -> None:
+        facts = control.program
+
+        def table(found: TableFacts) -> Table:
+            with lock:  # raises if the switch is closed
+                return Table(control, found, lock, scopes.get(found.name, {}))
+
+        self.tables: NamedObjects[Table, TableFacts] = NamedObjects("table", facts.tables, table)
+        self.registers: NamedObjects[Register, Array] = NamedObjects(
+            "register", facts.registers, lambda array: Register(control, array)
+        )
+        self.counters: NamedObjects[Counter, Array] = NamedObjects(
+            "counter", facts.counters, lambda array: Counter(control, array)
+        )
+        self.meters: NamedObjects[MeterArray, Array] = NamedObjects(
+            "meter", facts.meters, lambda array: MeterArray(control, array)
+        )

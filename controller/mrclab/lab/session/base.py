@@ -6,7 +6,7 @@ import abc
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from mrc_host.answers import HostStatistics
 from mrc_topo import rules
@@ -19,6 +19,9 @@ from mrclab.lab.session import counters
 from mrclab.lab.session.fidelity import Fidelity
 from mrclab.lab.switches.program import FabricProgram, ProgramDocument
 from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
+
+if TYPE_CHECKING:
+    from p4lite.api.values import Control
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,10 @@ class Session(abc.ABC):
     @abc.abstractmethod
     def p4runtime_address(self, switch: str) -> str:
         """Return the gRPC address on which a switch listens for controllers."""
+
+    def control(self, switch: str) -> Control | None:
+        """Return the operations on the tables and arrays of a switch's program; None where they are P4Runtime's."""
+        return None
 
     @abc.abstractmethod
     def freeze_agent(self, host: str) -> None:

@@ -39,6 +39,7 @@ from p4lite.switch.targetapi.values import DeviceSample, DeviceStats
 if TYPE_CHECKING:
     import grpc
 
+    from p4lite.api.values import Control
     from p4lite.switch.server import FabricServer
     from p4lite.switch.targetapi.client import TargetClient
 
@@ -248,6 +249,9 @@ class VirtualSession(Session):
 
     def p4runtime_address(self, switch: str) -> str:
         return self._serve().address
+
+    def control(self, switch: str) -> Control:
+        return self.simulated.switch(self.topology.switch(switch).device_id).instance
 
     def _agent(self, host: str) -> VirtualHost:
         agent = self.virtual_hosts[host]

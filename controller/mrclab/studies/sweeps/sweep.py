@@ -41,7 +41,7 @@ class Sweep:
     """
 
     def __init__(
-        self, source: str | pathlib.Path | None = None, *, progress: Callable[[str], object] = _nothing, **keys: Any
+        self, source: str | pathlib.Path | None = None, *, progress: Callable[[str], None] = _nothing, **keys: Any
     ) -> None:
         found = None if source is None else spec.load_sweep(str(source))
         if found is None or keys:
