@@ -15,11 +15,12 @@ import pytest
 from support import cli, docs
 
 FILE = pathlib.Path(__file__).parents[2] / "workshop" / "notebook.ipynb"
-NOTEBOOK: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+SCRIPT = FILE.parents[1] / "examples" / "lab.ipynb"
 
 
-def cells(kind: str) -> list[str]:
-    return ["".join(cell["source"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == kind]
+def cells(kind: str, file: pathlib.Path = FILE) -> list[str]:
+    notebook = json.loads(file.read_text(encoding="utf-8"))
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == kind]
 
 
 def printed_by_jupyter(folder: pathlib.Path) -> str:
@@ -39,12 +40,35 @@ def printed_here(folder: pathlib.Path) -> str:
     import matplotlib
 
     matplotlib.use("Agg")
+    return run_cells(FILE, folder, {})
+
+
+def run_cells(file: pathlib.Path, folder: pathlib.Path, names: dict[str, Any]) -> str:
+    """Run the code of a notebook; return what it prints, with its variables in `names`."""
     said = io.StringIO()
-    names: dict[str, Any] = {}
     with contextlib.redirect_stdout(said), contextlib.chdir(folder):
-        for cell in cells("code"):
-            exec(compile(cell, str(FILE), "exec"), names)
+        for cell in cells("code", file):
+            exec(compile(cell, str(file), "exec"), names)
     return said.getvalue()
+
+
+@pytest.mark.slow
+def test_the_notebook_of_a_lab_runs_and_shows_its_results(tmp_path: pathlib.Path) -> None:
+    names: dict[str, Any] = {}
+    printed = run_cells(SCRIPT, tmp_path, names)
+    bad = [int(count) for count in re.findall(r"'ASSUMED_BAD': (\d+)", printed)]
+    assert bad[0] > 0 == bad[1]
+    result, found = names["result"], names["found"]
+    assert result.passed
+    assert f"goodput was back after {result.recovery('p0-t1.1') * 1000:.0f} ms" in printed
+    assert f"<td>{result.goodput / 1e6:.2f} Mb/s</td>" in result._repr_html_()
+    goodput = found.frame()["goodput_bps"]
+    assert len(goodput) == 6
+    (difference,) = found.differences
+    assert difference.mean == pytest.approx(sum(goodput[3:]) / 3 - sum(goodput[:3]) / 3)
+    assert f"{difference.mean / 1e6:+.1f}" in printed
+    assert f"{difference.mean:+.4g}" in found._repr_html_()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -65,11 +89,13 @@ def test_notebook_runs_and_shows_its_results(tmp_path: pathlib.Path) -> None:
     assert float(sprayed[-1][2]) > 1.5 * min(float(rate) for _, rate in flows)
 
 
-def test_notebook_in_the_repository_has_no_results() -> None:
+@pytest.mark.parametrize("file", [FILE, SCRIPT], ids=lambda file: file.name)
+def test_notebook_in_the_repository_has_no_results(file: pathlib.Path) -> None:
     """What a run leaves in it is not committed: it would go stale, and differ on every machine."""
-    code = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+    notebook = json.loads(file.read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
-    assert NOTEBOOK["nbformat"] == 4
+    assert notebook["nbformat"] == 4
 
 
 def test_command_of_the_notebook_is_accepted_by_its_parser(tmp_path: pathlib.Path) -> None:
