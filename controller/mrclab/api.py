@@ -287,7 +287,11 @@ class Lab:
                 # The script has written no file: what is wrong is among the arguments.
                 raise LabError([text.replace(file, "Lab(...)") for text in error.problems]) from None
             name = str(source) if isinstance(source, str | Path) else "script"
+            run = RunDir(wanted.topology.lab.name)
+            ours = clock == "real" and (not run.exists() or run.is_dead())
             session = stack.enter_context(sessions.session_for(wanted))
+            if ours:
+                stack.enter_context(sessions.down_if_killed(run.name))
             up, own = session.topology.lab, wanted.topology.lab
             other = [key for key in (*keys, "topology") if getattr(up, key) != getattr(own, key)]
             if other:
@@ -322,7 +326,7 @@ class Lab:
         #: Jobs of which the hosts have not been told that they are over.
         self._open_jobs: dict[str, WorkloadRun] = {}
         stack.callback(_forget, session, self._open_jobs)
-        # A script that forgets to close, or dies by an exception, leaves no lab behind; one that a signal kills does.
+        # A script that forgets to close, or dies by an exception, leaves no lab behind.
         self._finalizer = weakref.finalize(self, stack.close)
 
     def close(self) -> None:
@@ -626,6 +630,11 @@ class Result(Frames):
     def totals(self) -> Mapping[str, int]:
         """Sums over all hosts, such as retransmissions, trims and packets."""
         return self.readings.totals
+
+    @property
+    def program_counters(self) -> Mapping[str, int]:
+        """What the switches' P4 program counted in the run, such as trimmed, marked and drop_no_route."""
+        return self.run.program_counters or {}
 
     def recovery(self, target: str) -> float | None:
         """Return how long goodput took to be back after the first failure of an element, in seconds; None if it never

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -156,7 +158,7 @@ def test_a_route_that_a_script_removes_is_one_that_packets_miss() -> None:
         assert host.ev_states["ASSUMED_BAD"] == 0
         result = job.stop()
     assert result.passed
-    assert result.run.program_counters["drop_no_route"] > 0
+    assert result.program_counters["drop_no_route"] > 0
     with pytest.raises(UsageError):
         _ = switch.tables
 
@@ -361,6 +363,23 @@ def test_a_script_that_dies_takes_its_lab_down(tmp_path: pathlib.Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.returncode) == ("h0", 4), done.stderr
     assert "api-dies" not in [run.name for run in all_runs()]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_script_that_is_killed_takes_its_lab_down(number: signal.Signals, tmp_path: pathlib.Path) -> None:
+    name = f"api-{number.name.lower()}"
+    code = "import time\nfrom mrclab import Lab\n"
+    code += f"lab = Lab('tiny', clock='real', name='{name}')\nprint('up', flush=True)\ntime.sleep(600)\n"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None
+        assert script.stdout.readline() == "up\n"
+        assert name in [run.name for run in all_runs()]
+        script.send_signal(number)
+    deadline = time.monotonic() + 60
+    while name in [run.name for run in all_runs()]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 PLUGIN = """

@@ -125,11 +125,30 @@ def check_usable(run: RunDir, **wanted: str | None) -> None:
         raise RunError(f"lab '{run.name}' is damaged: {several(dead, ', ')}; `mrclab down {run.name}` first")
 
 
+@contextlib.contextmanager
+def down_if_killed(name: str) -> Iterator[None]:
+    """Have a lab taken down if this process dies in the context, of whatever signal."""
+    # The shell's input ends with this process.
+    watch = ["/bin/sh", "-c", 'read -r line || exec "$@"', "sh", *_down_command(name)]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True) as shell:
+        assert shell.stdin is not None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                shell.stdin.write(b"over\n")
+                shell.stdin.flush()
+
+
+def _down_command(name: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "mrclab.cli", "down", name]
+
+
 def _down_apart(name: str) -> None:
     """Have another process take a lab down, which outlives this one."""
-    command = [sys.executable, "-P", "-m", "mrclab.cli", "down", name]
     quiet = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+    subprocess.Popen(_down_command(name), stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
 def _down(run: RunDir, first: Process | None) -> None:
