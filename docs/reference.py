@@ -24,6 +24,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+import mrclab
 import p4lite.cli
 from mrc_conform import wire
 from mrc_conform.case import Basis, catalogue
@@ -39,6 +40,7 @@ from mrclab.studies.chaos.schedule import Schedule
 from mrclab.studies.sweeps import measure
 from mrclab.studies.sweeps.cluster import ClusterSpec
 from mrclab.studies.sweeps.spec import Range, SweepSpec
+from mrclab.studies.sweeps.sweep import SweepResult
 
 UNITS: dict[str, tuple[str, Callable[[int], str]]] = {
     "parse_rate_bps": ("rate", format_rate),
@@ -400,6 +402,51 @@ def exercises() -> str:
 
 # --- Python -----------------------------------------------------------------------------------------------------
 
+
+def python() -> str:
+    """Return the classes that `from mrclab import ...` gives, with their methods and properties."""
+    lines = [
+        "# Python",
+        "",
+        "Look up here every class, method and property of `from mrclab import Lab`. The page is made",
+    ]
+    lines += ["from the docstrings. [Your first lab in Python](../howto/python.md) shows them in use.", ""]
+    kinds = [getattr(mrclab, name) for name in mrclab.__all__]
+    for kind in [*kinds, SweepResult]:
+        lines += [f"## {kind.__name__}", "", *_documented(kind)]
+        if "__init__" in vars(kind) and kind.__name__ in ("Lab", "Sweep"):
+            lines += ["```python", f"{kind.__name__}{_signature(kind.__init__)}", "```", ""]
+        rows = []
+        for name in dir(kind):
+            member = inspect.getattr_static(kind, name)
+            if name.startswith("_") or not inspect.getdoc(member):
+                continue
+            if isinstance(member, classmethod):
+                member = member.__func__
+            shown = name if isinstance(member, property) else f"{name}{_signature(member)}"
+            rows.append([code(shown), cell(inspect.getdoc(member) or "")])
+        lines += table(["member", "what"], rows)
+    return "\n".join(lines)
+
+
+def _documented(kind: type) -> list[str]:
+    """Return a class's docstring as Markdown; its sections of arguments and errors are lists."""
+    lines = []
+    for line in (inspect.getdoc(kind) or "").splitlines():
+        entry = re.match(r"    (\w+(?:, \w+)*): (.*)", line)
+        lines.append(f"* `{entry[1]}`: {entry[2]}" if entry else line.replace("    ", "  ", 1))
+        if line in ("Args:", "Raises:"):
+            lines.append("")
+    return [*lines, ""]
+
+
+def _signature(function: Any) -> str:
+    """Return the parameters without `self`, with their types as the source has them."""
+    signature = inspect.signature(function)
+    given = [each for name, each in signature.parameters.items() if name not in ("self", "cls")]
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature.replace(parameters=given)))
+
+
 API = {
     "Topologies": [
         "mrc_topo.labfile",
@@ -461,6 +508,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "experiment-file": ("Experiment file", experiment_file),
     "conformance-cases": ("Cases of the conformance kit", conformance_cases),
     "wire-format": ("The wire format, for programs", wire_format),
+    "python": ("Python", python),
     "sweep-measures": ("Measures of a sweep", sweep_measures),
     "exercises": ("The exercises", exercises),
 }

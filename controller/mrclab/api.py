@@ -122,6 +122,10 @@ class Element:
         """Break it; see `Lab.fail`."""
         return self.lab.fail(self.name, kind, direction=direction, **settings)
 
+    def impair(self, *, direction: Direction = "both", **settings: Any) -> Failure:
+        """Impair it, by settings such as loss=0.01 or delay="2ms"; see `Lab.fail`."""
+        return self.fail("impair", direction=direction, **settings)
+
     @property
     def broken(self) -> bool:
         """Whether a failure of it is in force."""

@@ -165,7 +165,9 @@ def test_a_route_that_a_script_removes_is_one_that_packets_miss() -> None:
 
 def test_counters_and_statistics() -> None:
     with Lab("tiny") as lab:
-        lab.run("all_to_all", iterations=1)
+        with lab.links["h0:0"].impair(loss=0.2) as impaired:
+            assert (impaired.action.kind, lab.broken) == ("impair", ["h0:0"])
+            assert lab.run("all_to_all", iterations=1).totals["retransmissions"] > 0
         received = lab.switches["p0-t0.0"].counter("FabricIngress.port_rx")
         ports = lab.session.stats()[lab.switches["p0-t0.0"].device_id].ports
         assert [packets for packets, _ in received][1:4] == [ports[number].rx_packets for number in (1, 2, 3)]
