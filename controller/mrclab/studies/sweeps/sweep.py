@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from mrclab.studies.sweeps import plan as planning
 from mrclab.studies.sweeps.measure import Row, RunAnswer
 from mrclab.studies.sweeps.page import PairedDifference
 from mrclab.studies.sweeps.plan import SweepPlan, SweepRun
+from p4lite.scratch import scratch
 
 
 def _nothing(_: object) -> None:
@@ -104,7 +104,7 @@ class Sweep:
             lifecycle.check()
         with contextlib.ExitStack() as stack:
             if output is None:
-                output = stack.enter_context(tempfile.TemporaryDirectory(prefix="mrclab-sweep-"))
+                output = stack.enter_context(scratch("sweep"))
             folder = pathlib.Path(output)
             stack.enter_context(resultdir.prepared(folder, 0.0))
             store = work.SweepStore(folder, self.plan)
