@@ -63,6 +63,7 @@ E = TypeVar("E", bound="Element")
 Clock = Literal["virtual", "real"]
 #: A time in seconds, or a text such as "500ms".
 Time = float | str
+AnyTopo = mininet_topo.Topo | type[mininet_topo.Topo]
 
 
 class JobError(UsageError):
@@ -217,8 +218,8 @@ class Lab:
     numbers and addresses of all.
 
     Args:
-        source: the name of a lab, the path of a lab file, keys of one, or a networkx graph whose nodes `kind="host"`
-            are hosts; None for a lab of `keys` alone.
+        source: the name of a lab, the path of a lab file, keys of one, a Topo of Mininet or its class, or a networkx
+            graph whose nodes `kind="host"` are hosts; None for a lab of `keys` alone.
         clock: virtual (simulated time) or real.
         transport: mrc or roce.
         switch, compiler, payload: instead of those of the lab file.
@@ -233,7 +234,7 @@ class Lab:
 
     def __init__(
         self,
-        source: str | Path | Mapping[str, Any] | networkx.Graph | None = "default",
+        source: str | Path | Mapping[str, Any] | networkx.Graph | AnyTopo | None = "default",
         *,
         clock: Clock = "virtual",
         transport: str = "mrc",

@@ -170,7 +170,7 @@ def load(file: str, topo: str | None) -> Document:
     held: dict[str, Any] = {"__name__": Path(file).stem, "__file__": file}
     with _mininet():
         text = document.read_text(file, name)
-        _called(lambda: exec(compile(text, file, "exec"), held), (), {}, file, name)
+        _called(lambda: exec(compile(text, file, "exec", dont_inherit=True), held), (), {}, file, name)
         topos = held.get("topos", {})
         if not isinstance(topos, dict) or not all(callable(make) for make in topos.values()):
             raise DocumentError([f"{name}: topos: must be a dictionary of functions, such as {{'mine': MyTopo}}"])
