@@ -21,7 +21,7 @@ from mrc_topo.drawn import Drawn, End
 from mrc_topo.graph_file import lab_name, of_drawn
 
 #: A delay without a unit is in microseconds, as tc takes it.
-_BARE_NS = 10**3
+_UNITLESS_NS = 10**3
 _ENDS = ("node1", "node2", "port1", "port2")
 #: What files with topologies import from Mininet.
 _MODULES = ("clean", "cli", "examples", "link", "log", "net", "node", "nodelib", "topo", "topolib", "util")
@@ -152,7 +152,7 @@ def of_topo(topo: Any, name: str, keys: Mapping[str, Any]) -> Document:
             for side in (1, 2)
         ]
         options = {key: value for key, value in info.items() if key not in _ENDS}
-        drawn.add(ends[0], ends[1], drawn.settings(options, _BARE_NS, place), place)
+        drawn.add(ends[0], ends[1], drawn.settings(options, _UNITLESS_NS, place), place)
     return of_drawn(drawn, name, keys)
 
 

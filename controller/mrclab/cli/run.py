@@ -13,19 +13,8 @@ from mrc_host.workloads import WORKLOADS
 from mrc_topo import schema
 from mrc_topo.base.document import dotted, explain, printable
 from mrc_topo.labfile import LabError, load_lab
-from mrclab.cli.common import (
-    Compiler,
-    Custom,
-    Payload,
-    Switch,
-    Topo,
-    TrustCode,
-    duration,
-    lab_file,
-    lab_or_custom,
-    own_file,
-    parse_settings,
-)
+from mrclab.cli import common
+from mrclab.cli.common import Compiler, Payload, Switch, TrustCode, duration, lab_file, own_file, parse_settings
 from mrclab.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrclab.lab.records.rundir import RunDir
 from mrclab.results.expectation import Expectation
@@ -72,8 +61,8 @@ def verb(
         str | None,
         typer.Option(help="for a workload: the lab (default: $MRCLAB_LAB, the lab of this shell, or `default`)"),
     ] = None,
-    custom: Custom = None,
-    topo: Topo = None,
+    custom: common.Custom = None,
+    topo: common.Topo = None,
     hosts: Annotated[
         str | None, typer.Option(help="for a workload: participating hosts, such as h0,h3 (default: all)")
     ] = None,
@@ -114,7 +103,7 @@ def verb(
             as_json,
             trust_code=trust_code,
         )
-    with lab_or_custom(lab, custom, topo) as file:
+    with common.lab_or_custom(lab, custom, topo) as file:
         experiment = experiment_of(name, {**given, **of_lab, "--lab": file}, clock)
         if seed is None:
             run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
