@@ -141,7 +141,8 @@ def test_a_custom_file_is_a_lab_with_and_without_mininet(
     if installed:
         pytest.importorskip("mininet.topo", reason="Mininet is not installed")
     else:
-        monkeypatch.setitem(sys.modules, "mininet", None)
+        for name in ("mininet", "mininet.topo"):
+            monkeypatch.setitem(sys.modules, name, None)
     read = mininet_topo.load(str(custom), "ring,4,bw=2.5")
     lab = parse_lab(yaml.safe_dump(read.data))
     assert read.notes == ("left out, as a lab has nothing of the kind: hosts: cls, ip; links: use_htb; switches: dpid",)
