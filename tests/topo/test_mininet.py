@@ -158,7 +158,7 @@ def test_a_custom_file_is_a_lab_with_and_without_mininet(
     ("old", "new", "topo", "says"),
     [
         ("", "", "rink", "custom.py: --topo: no topology 'rink'; there are ring, other, Ring"),
-        ("", "", "other", "custom.py: other: is a int; a topology is a Topo"),
+        ("", "", "other", "custom.py: other: gives int, not a Topo"),
         ("", "", "ring,1,2,3", "custom.py:20: TypeError: .*arguments follow the name: --topo NAME,3"),
         ("import irange", "import (", "ring", "custom.py:6: SyntaxError"),
         ("n=3", "n=no", "ring", "custom.py:12: NameError: name 'no' is not defined"),

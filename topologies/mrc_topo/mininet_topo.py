@@ -184,7 +184,7 @@ def load(file: str, topo: str | None) -> Document:
         options = {key: _value(value) for key, equals, value in (word.partition("=") for word in words) if equals}
         made = _called(known[wanted], args, options, file, f"{name}: {wanted}")
     if isinstance(made, type) or not is_topo(made):
-        raise DocumentError([f"{name}: {wanted}: is a {type(made).__name__}; a topology is a Topo of mininet.topo"])
+        raise DocumentError([f"{name}: {wanted}: gives {type(made).__name__}, not a Topo of mininet.topo; return one"])
     return of_topo(made, name, {"name": lab_name(wanted)})
 
 
