@@ -33,7 +33,7 @@ import yaml
 
 from mrc_host.answers import HostStatistics
 from mrc_host.requests import FinishJob, GetStatistics, GetView
-from mrc_topo import addressing
+from mrc_topo import addressing, mininet_topo
 from mrc_topo.base.errors import MrclabError, UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.labfile import LabError, lab_path, policy_class, read_lab
@@ -66,6 +66,7 @@ E = TypeVar("E", bound="Element")
 Clock = Literal["virtual", "real"]
 #: A time in seconds, or a text such as "500ms".
 Time = float | str
+AnyTopo = mininet_topo.Topo | type[mininet_topo.Topo]
 
 
 class JobError(UsageError):
@@ -254,8 +255,8 @@ class Lab:
     numbers and addresses of all.
 
     Args:
-        source: the name of a lab, the path of a lab file, keys of one, or a networkx graph whose nodes `kind="host"`
-            are hosts; None for a lab of `keys` alone.
+        source: the name of a lab, the path of a lab file, keys of one, a Topo of Mininet or its class, or a networkx
+            graph whose nodes `kind="host"` are hosts; None for a lab of `keys` alone.
         clock: virtual (simulated time) or real.
         transport: mrc or roce.
         switch, compiler, payload: instead of those of the lab file.
@@ -270,7 +271,7 @@ class Lab:
 
     def __init__(
         self,
-        source: str | Path | Mapping[str, Any] | networkx.Graph | None = "default",
+        source: str | Path | Mapping[str, Any] | networkx.Graph | AnyTopo | None = "default",
         *,
         clock: Clock = "virtual",
         transport: str = "mrc",
@@ -762,12 +763,14 @@ def _file_of(source: Any, keys: Mapping[str, Any]) -> Iterator[str]:
         return
     document: dict[str, Any] = {"name": "script"}
     if isinstance(source, str | Path):
-        loaded = yaml.safe_load(read_lab(source)[0])
+        text, topology = read_lab(source)
+        sessions.print_warnings(str(source), topology.notes)
+        loaded = yaml.safe_load(text)
         document |= _absolute(loaded, lab_path(source).absolute().parent)
     elif isinstance(source, Mapping):
         keys = {**source, **keys}
     elif source is not None:
-        document["topology"] = _graph(source)
+        document["topology"] = _graph(source, keys)
     with sessions.lab_file(document | _absolute(keys, Path.cwd())) as name:
         yield name
 
@@ -793,10 +796,16 @@ def policy_of(policy: object, folder: Path) -> object:
     return policy_class(policy, folder) if isinstance(policy, str) else policy
 
 
-def _graph(graph: Any) -> dict[str, Any]:
-    """Return the section `topology` of a networkx graph; attributes of edges are keys of the link, such as rate."""
+def _graph(graph: Any, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section `topology` of a networkx graph, or of a Topo of Mininet, in a lab with these keys; attributes
+    of edges are keys of the link, such as rate."""
+    if mininet_topo.is_topo(graph):
+        name = graph.__name__ if isinstance(graph, type) else type(graph).__name__
+        read = mininet_topo.of_topo(graph, name, keys)
+        sessions.print_warnings(name, read.notes)
+        return dict(read.data["topology"])
     if not hasattr(graph, "nodes"):
-        raise UsageError(f"a lab is a name, a file, keys or a networkx graph, not {type(graph).__name__}")
+        raise UsageError(f"a lab is a name, a file, keys, a networkx graph or a Topo, not {type(graph).__name__}")
     kinds = {str(node): data.get("kind", "switch") for node, data in graph.nodes(data=True)}
     if "host" not in kinds.values():
         raise UsageError("the graph has no hosts: give their nodes the attribute kind='host'")

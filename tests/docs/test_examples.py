@@ -86,6 +86,9 @@ def test_yaml_example_of_a_page_is_accepted_by_its_schema(block: docs.Block, tmp
 def test_fabric_description_of_a_page_starts_a_fabric(block: docs.Block, tmp_path: pathlib.Path) -> None:
     """A fabric's description. In virtual time, where it needs no interfaces, and with the switch at its link's end."""
     description = json.loads(block.text)
+    if "hosts" in description:  # a network of the P4 tutorials
+        parse_lab(block.text, str(block.file), tmp_path)
+        return
     if "tunnel" in description:  # a port of one, on the real clock alone
         documents.read(PortDescription, description, "")
         return
@@ -153,6 +156,8 @@ def test_python_example_of_a_page_runs(
         pytest.skip("needs torch and as many programs as ranks: extras/mrc_torch/tests/collectives/test_ddp.py runs it")
     if block.path.name == "scale-accuracy.md" and not LONG:
         pytest.skip("computes for long: MRCLAB_LONG=1 runs it, as make soak does")
+    if "mininet.topo" in block.text:
+        pytest.importorskip("mininet.topo", reason="Mininet is not installed")
     monkeypatch.chdir(tmp_path)
     for saved in (each for each in BLOCKS if each.path == block.path and each.file is not None):
         (tmp_path / str(saved.file)).write_text(saved.text, encoding="utf-8")

@@ -228,7 +228,7 @@ def test_files_are_read_only_beside_the_lab_file_and_only_if_they_are_files(tmp_
         ("folder.yml", "a directory, not a file"),
         ("large.yml", "larger than 1000000 bytes"),
         ("none.yml", "No such file"),
-        ("fabric.json", "give a DOT file .* or a containerlab topology"),
+        ("fabric.toml", "give a DOT file .*, a containerlab topology"),
     ):
         (folder / "my.yaml").write_text(f"name: mine\ntopology:\n  from: {file}\n", encoding="utf-8")
         with pytest.raises(LabError, match=rf"my.yaml:3: topology.from: .*{says}"):

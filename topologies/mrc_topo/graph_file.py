@@ -1,8 +1,8 @@
-"""Graphs from files of other tools: containerlab topologies, and DOT (by pydot).
+"""Graphs from files of other tools: containerlab topologies, DOT (by pydot), and JSON of P4 tutorials and p4-utils.
 
-Only names, kinds, ends of links and, in DOT, the attributes `rate`, `delay`, `loss` and `corrupt` are taken from a
-file; whatever else it says (images, commands, mounts, pictures) is left where it is. The file lies beside the lab file
-or below.
+Only names, kinds, ends of links and, in DOT and JSON, what a link of a lab has, too, are taken from a file; whatever
+else it says (images, commands, mounts, pictures) is left where it is. The file lies beside the lab file or below; one
+of P4 tutorials or p4-utils is a lab by itself, too.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import io
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from mrc_topo import p4_topology
 from mrc_topo.base import document
-from mrc_topo.base.document import Document, DocumentError, KeyPath, printable
-from mrc_topo.schema import MAX_LINKS, GraphSource, GraphSpec, NodeRole
+from mrc_topo.base.document import LAB_NAME, Document, DocumentError, KeyPath, printable
+from mrc_topo.drawn import Drawn, End
+from mrc_topo.schema import HEADER_BYTES, GraphSource, GraphSpec, Lab, NodeRole, QueueSpec
 from mrc_topo.shipped import install, requirement
 
 EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
@@ -51,38 +52,18 @@ class _Outside(StrEnum):
     DUMMY = "dummy"
 
 
-@dataclass(frozen=True)
-class _End:
-    node: str
-    #: The name of its interface, "" if the file has none.
-    interface: str = ""
-
-
-@dataclass
-class _Drawn:
-    """What a file says: the kind of each node and the links, each with the place in the file for errors."""
-
-    nodes: dict[str, str] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    links: list[tuple[_End, _End, dict[str, str]]] = field(default_factory=list)
-    link_places: list[str] = field(default_factory=list)
-    #: Links that lead out of the lab: their place and type.
-    left_out: list[tuple[str, _Outside]] = field(default_factory=list)
-
-    def add(self, one: _End, other: _End, settings: Mapping[str, str], place: str) -> None:
-        """Add a link. Raises DocumentError if there are too many: edges between subgraphs multiply."""
-        if len(self.links) == MAX_LINKS:
-            raise DocumentError([f"{place}: more than {MAX_LINKS} links, which no lab can have; use fewer"])
-        self.links.append((one, other, dict(settings)))
-        self.link_places.append(place)
-
-
 def expanded(read: Document, folder: Path | None) -> Document:
-    """Return a lab's document with the graph that its `topology.from` names in the place of that key.
+    """Return a lab's document with the graph that its `topology.from` names in the place of that key; of a file that is
+    such a graph itself, the lab of that graph.
 
     Raises:
         DocumentError: there is no such file, or it holds no graph that a lab can be.
     """
+    if read.name.endswith(".json") and "name" not in read.data:
+        stem = Path(read.name).stem
+        # All files of a tool have one name, those of different networks lie in different folders.
+        name = folder.name if stem in p4_topology.USUAL and folder is not None else stem
+        return of_drawn(p4_topology.read(read), read.name, {"name": lab_name(name)})
     spec = read.data.get("topology")
     if not isinstance(spec, dict) or not isinstance(spec.get("from"), str):
         return read
@@ -107,8 +88,25 @@ def expanded(read: Document, folder: Path | None) -> Document:
     return Document(read.name, {**read.data, "topology": graph}, read.lines, tuple(_notes(drawn)))
 
 
-def _notes(drawn: _Drawn) -> Iterator[str]:
-    """Yield a line about the links that were left out."""
+def of_drawn(drawn: Drawn, name: str, keys: Mapping[str, Any]) -> Document:
+    """Return the document of a lab that has these keys and what was drawn in the file `name`. Raises DocumentError if
+    that is no graph that a lab can be."""
+    read = Document(name, dict(keys))
+    graph = _graph(read, name, drawn, {}, GraphSource())
+    return Document(name, {**read.data, "topology": graph}, notes=tuple(_notes(drawn)))
+
+
+def lab_name(text: str) -> str:
+    """Return the name of a lab that is closest to a text."""
+    close = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:31]
+    return close if re.match(LAB_NAME, close) else f"lab-{close}".strip("-")[:31]
+
+
+def _notes(drawn: Drawn) -> Iterator[str]:
+    """Yield lines about what was left out."""
+    if drawn.ignored:
+        what = "; ".join(f"{section}: {', '.join(sorted(keys))}" for section, keys in sorted(drawn.ignored.items()))
+        yield f"left out, as a lab has nothing of the kind: {what}"
     if drawn.left_out:
         first = ", ".join(f"{place} ({kind})" for place, kind in drawn.left_out[:NAMED])
         more = len(drawn.left_out) - NAMED
@@ -134,16 +132,22 @@ def _beside(read: Document, folder: Path, given: str) -> tuple[str, Path]:
     return name, folder / path
 
 
-def _drawn(name: str, path: Path) -> _Drawn:
+def _drawn(name: str, path: Path) -> Drawn:
     match path.suffix:
         case ".dot" | ".gv":
             return _dot(name, document.read_text(path, name))
         case ".yml" | ".yaml":
             return _containerlab(document.load(path, name, EXAMPLE))
-    raise DocumentError([f"{name}: give a DOT file (.dot, .gv) or a containerlab topology (.yml, .yaml)"])
+        case ".json":
+            return p4_topology.read(document.load(path, name, p4_topology.EXAMPLE))
+        case ".py":
+            # Reading a lab runs no code. A file that is named on the command line is the user's own.
+            raise DocumentError([f"{name}: a Python file is run only if it is named itself: mrclab up --custom {name}"])
+    kinds = "a DOT file (.dot, .gv), a containerlab topology (.yml, .yaml), or one of P4 tutorials or p4-utils (.json)"
+    raise DocumentError([f"{name}: give {kinds}"])
 
 
-def _graph(read: Document, name: str, drawn: _Drawn, spec: dict[str, Any], asked: GraphSource) -> dict[str, Any]:
+def _graph(read: Document, name: str, drawn: Drawn, spec: dict[str, Any], asked: GraphSource) -> dict[str, Any]:
     """Return the `topology` that a drawn graph is."""
     hosts = _hosts(read, drawn, asked)
     if not hosts:
@@ -158,7 +162,8 @@ def _graph(read: Document, name: str, drawn: _Drawn, spec: dict[str, Any], asked
     links = []
     for at, (one, other, settings) in enumerate(drawn.links):
         ends = [f"{end.node}{numbers.get((at, side), '')}" for side, end in enumerate((one, other))]
-        links.append({"ends": ends, **settings})
+        kept = {key: value for key, value in settings.items() if key != "packets"}
+        links.append({"ends": ends, **kept, **_queue(read, settings.get("packets"))})
     made = {"switches": switches, "hosts": hosts, "links": links}
     try:
         GraphSpec.model_validate(made)
@@ -175,7 +180,19 @@ def _graph(read: Document, name: str, drawn: _Drawn, spec: dict[str, Any], asked
     return {key: value for key, value in spec.items() if key not in SOURCE_KEYS} | made
 
 
-def _hosts(read: Document, drawn: _Drawn, asked: GraphSource) -> list[str]:
+def _queue(read: Document, packets: int | None) -> dict[str, Any]:
+    """Return the key `queue` of a link whose queue holds this many full packets, in the proportions of the lab's."""
+    if packets is None:
+        return {}
+    try:
+        usual = QueueSpec.model_validate(read.data.get("queues") or {})
+        mtu = int(read.data.get("path_mtu", Lab.model_fields["path_mtu"].default))
+    except (ValidationError, TypeError, ValueError):
+        return {}  # The lab's own check says what is wrong.
+    return {"queue": usual.at_rate(packets * (mtu + HEADER_BYTES), usual.limit, 0).model_dump(mode="json")}
+
+
+def _hosts(read: Document, drawn: Drawn, asked: GraphSource) -> list[str]:
     roles: dict[str, NodeRole] = {}
     for pattern, role in asked.roles.items():
         named = fnmatch.filter(drawn.nodes, pattern)
@@ -194,16 +211,20 @@ def _some(names: Mapping[str, Any]) -> str:
     return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown or "none"
 
 
-def _numbers(drawn: _Drawn, hosts: set[str]) -> dict[tuple[int, int], str]:
-    """Return `:PORT` of every end whose interface has a name: numbered by node, in the natural order of names."""
+def _numbers(drawn: Drawn, hosts: set[str]) -> dict[tuple[int, int], str]:
+    """Return `:PORT` of every end that has a number, or whose interface has a name: these are numbered by node, in the
+    natural order of names."""
+    known: dict[tuple[int, int], str] = {}
     at: dict[str, list[tuple[list[tuple[int, str]], tuple[int, int]]]] = {}
     for index, (one, other, _) in enumerate(drawn.links):
         for side, end in enumerate((one, other)):
-            if end.interface:
+            if end.port is not None:
+                known[index, side] = f":{end.port}"
+            elif end.interface:
                 parts = re.findall(r"\d+|\D+", end.interface)
                 natural = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
                 at.setdefault(end.node, []).append((natural, (index, side)))
-    return {
+    return known | {
         place: f":{number}"
         for node, ends in at.items()
         for number, (_, place) in enumerate(sorted(ends), 0 if node in hosts else 1)
@@ -213,11 +234,11 @@ def _numbers(drawn: _Drawn, hosts: set[str]) -> dict[tuple[int, int], str]:
 # --- containerlab --------------------------------------------------------------------------------------
 
 
-def _containerlab(read: Document) -> _Drawn:
+def _containerlab(read: Document) -> Drawn:
     topology = read.data.get("topology")
     if not isinstance(topology, dict):
         raise DocumentError([read.problem((), f"has no topology; {EXAMPLE}")])
-    drawn = _Drawn()
+    drawn = Drawn()
     sections = {key: topology.get(key) or {} for key in ("nodes", "groups", "defaults")}
     for key, section in sections.items():
         if not isinstance(section, dict):
@@ -270,24 +291,25 @@ def _outside(link: object, nodes: Mapping[str, str]) -> _Outside | None:
     return next((_Outside(each) for each in types if isinstance(each, str) and each in known), None)
 
 
-def _endpoint(given: object) -> _End | None:
+def _endpoint(given: object) -> End | None:
     if isinstance(given, str) and given.count(":") == 1:
-        return _End(*given.split(":"))
+        node, interface = given.split(":")
+        return End(node, interface)
     if isinstance(given, dict) and isinstance(given.get("node"), str) and isinstance(given.get("interface"), str):
-        return _End(given["node"], given["interface"])
+        return End(given["node"], given["interface"])
     return None
 
 
 # --- DOT -----------------------------------------------------------------------------------------------
 
 
-def _dot(name: str, text: str) -> _Drawn:
+def _dot(name: str, text: str) -> Drawn:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # pydot calls pyparsing by names of earlier versions
         return _read_dot(name, text)
 
 
-def _read_dot(name: str, text: str) -> _Drawn:
+def _read_dot(name: str, text: str) -> Drawn:
     try:
         import pydot
     except ImportError:
@@ -313,9 +335,9 @@ class _DotReader:
     """Collects the nodes and edges of a graph and its subgraphs."""
 
     def __init__(self, name: str, directed: bool, strict: bool) -> None:
-        self.drawn = _Drawn()
+        self.drawn = Drawn()
         self._name, self._directed, self._strict = name, directed, strict
-        self._seen: set[tuple[_End, _End]] = set()
+        self._seen: set[tuple[End, End]] = set()
 
     def read(self, graph: Any, node_defaults: Mapping[str, str], edge_defaults: Mapping[str, str]) -> None:
         """Add what a graph or subgraph has, with the defaults that hold there."""
@@ -339,7 +361,7 @@ class _DotReader:
             self.drawn.nodes[node] = attributes.get("kind", "")
         self.drawn.places.setdefault(node, f"{self._name}: {printable(node)}")
 
-    def _edge(self, one: _End, other: _End, defaults: Mapping[str, str], settings: Mapping[str, str]) -> None:
+    def _edge(self, one: End, other: End, defaults: Mapping[str, str], settings: Mapping[str, str]) -> None:
         for end in (one, other):
             if end.node not in self.drawn.nodes:
                 self._node(end.node, defaults)
@@ -353,22 +375,22 @@ class _DotReader:
             self.drawn.add(one, other, kept, f"{self._name}: {printable(one.node)} -- {printable(other.node)}")
 
 
-def _ends(given: Any, port: str) -> Iterator[_End]:
+def _ends(given: Any, port: str) -> Iterator[End]:
     """Yield the ends that one side of an edge has: a node, or all nodes of a subgraph."""
     if isinstance(given, str):
         end = _end(given)
-        yield _End(end.node, end.interface or port)
+        yield End(end.node, end.interface or port)
         return
     for name in given["nodes"] if isinstance(given, Mapping) else [each.get_name() for each in given.get_nodes()]:
         if name not in DEFAULTS:
-            yield _End(_end(name).node)
+            yield End(_end(name).node)
 
 
-def _end(given: str) -> _End:
+def _end(given: str) -> End:
     match = _NAMED.match(given)
     if match is None:
-        return _End(given)
-    return _End(_bare(match["node"]), _bare(match["port"] or ""))
+        return End(given)
+    return End(_bare(match["node"]), _bare(match["port"] or ""))
 
 
 def _bare(text: str) -> str:

@@ -574,8 +574,8 @@ class NodeRole(Enum):
 
 
 class GraphSource(Model):
-    """A file beside the lab file that has a graph, `from`: DOT, or a containerlab topology. Nodes whose kind is one of
-    `host_kinds` are hosts; `roles` by name or shell pattern come before that."""
+    """A file beside the lab file that has a graph, `from`: DOT, a containerlab topology, or JSON of P4 tutorials or
+    p4-utils. Nodes whose kind is one of `host_kinds` are hosts; `roles` by name or shell pattern come before that."""
 
     source: Annotated[str, Field(max_length=255)] | None = Field(default=None, alias="from")
     host_kinds: list[Annotated[str, Field(max_length=64)]] = ["host", "linux"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mrc_topo.base.document import printable
-from mrc_topo.base.errors import not_linux
+from mrc_topo.base.errors import UsageError, not_linux
 from mrc_topo.units import LONGEST, parse_rate_bps, quantity
 from mrc_topo.units import parse_seconds as to_seconds
 from mrclab.lab.faults.action import FailureError
@@ -55,6 +55,40 @@ TrustCode = Annotated[
     bool,
     typer.Option("--trust-code", help="allow policies named in the lab file to run as your user on the real clock"),
 ]
+
+
+Custom = Annotated[
+    str | None, typer.Option("--custom", help="instead of a lab: a Python file of yours with topologies of Mininet")
+]
+Topo = Annotated[
+    str | None, typer.Option("--topo", help="the topology of the file of --custom, as for mn: NAME or NAME,ARGUMENTS")
+]
+
+
+@contextlib.contextmanager
+def lab_or_custom(lab: str | None, custom: str | None, topo: str | None) -> Iterator[str | None]:
+    """Yield the lab that a command names, or the file of the one that `--custom` and `--topo` make.
+
+    Raises:
+        UsageError: both are given, or only one of the two options.
+        DocumentError: the file of `--custom` makes no lab.
+    """
+    if custom is None and topo is None:
+        yield lab
+        return
+    if custom is None or topo is None or lab is not None:
+        raise UsageError("give --custom FILE and --topo NAME together, and no other lab beside them")
+    from mrc_topo.labfile import LabError
+    from mrc_topo.mininet_topo import load
+    from mrclab.runs import sessions
+
+    read = load(custom, topo)
+    sessions.print_warnings(read.name, read.notes)
+    with sessions.lab_file(read.data) as file:
+        try:
+            yield file
+        except LabError as error:
+            raise LabError([text.replace(file, read.name) for text in error.problems]) from None
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_topo import schema
 from mrc_topo.base.document import dotted, explain, printable
 from mrc_topo.labfile import LabError, load_lab
+from mrclab.cli import common
 from mrclab.cli.common import Compiler, Payload, Switch, TrustCode, duration, lab_file, own_file, parse_settings
 from mrclab.cli.outcome import Clock, Folder, clock_of, run_and_show
 from mrclab.lab.records.rundir import RunDir
@@ -60,6 +61,8 @@ def verb(
         str | None,
         typer.Option(help="for a workload: the lab (default: $MRCLAB_LAB, the lab of this shell, or `default`)"),
     ] = None,
+    custom: common.Custom = None,
+    topo: common.Topo = None,
     hosts: Annotated[
         str | None, typer.Option(help="for a workload: participating hosts, such as h0,h3 (default: all)")
     ] = None,
@@ -95,16 +98,17 @@ def verb(
     if again is not None:
         _repeat(
             again,
-            {"a name": name, **given, **of_lab, "--clock": clock, "--seed": seed},
+            {"a name": name, **given, **of_lab, "--custom": custom, "--clock": clock, "--seed": seed},
             output,
             as_json,
             trust_code=trust_code,
         )
-    experiment = experiment_of(name, {**given, **of_lab}, clock)
-    if seed is None:
-        run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
-    with repetition.seeded(experiment, seed) as chosen:
-        run_and_show(chosen, clock, output, as_json, trust_code=trust_code, recorded=experiment)
+    with common.lab_or_custom(lab, custom, topo) as file:
+        experiment = experiment_of(name, {**given, **of_lab, "--lab": file}, clock)
+        if seed is None:
+            run_and_show(experiment, clock, output, as_json, trust_code=trust_code)
+        with repetition.seeded(experiment, seed) as chosen:
+            run_and_show(chosen, clock, output, as_json, trust_code=trust_code, recorded=experiment)
 
 
 def experiment_of(name: str | None, given: Mapping[str, Any], clock: str | None) -> Experiment:

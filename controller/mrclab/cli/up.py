@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mrc_topo.base.interruption import interruptible
-from mrclab.cli.common import Compiler, Switch, TrustCode
+from mrclab.cli.common import Compiler, Custom, Switch, Topo, TrustCode, lab_or_custom
 from mrclab.cli.livepage import Web, check_page, page
 from mrclab.cli.progress import steps
 from mrclab.lab import describe, lifecycle
@@ -26,7 +26,11 @@ Connect = Annotated[
 
 
 def verb(
-    lab: Annotated[str, typer.Argument(help="a lab file, or the name of a built-in lab")] = "default",
+    lab: Annotated[
+        str | None, typer.Argument(help="a lab file, or the name of a built-in lab (default: default)")
+    ] = None,
+    custom: Custom = None,
+    topo: Topo = None,
     transport: Annotated[str, typer.Option(help="mrc, or roce for the single-path baseline (default: mrc)")] = "mrc",
     links: Annotated[
         str, typer.Option(help="memory: one process for all switches; veth: one process per switch")
@@ -48,8 +52,10 @@ def verb(
     if web:
         # What the page lacks is said before anything is started; its address when there is something to show.
         check_page()
-    wanted = LabRequest.of(lab, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
-    name = _up(replace(wanted, links=links, connect=connect))
+    with lab_or_custom(lab, custom, topo) as file:
+        chosen = file or "default"
+        wanted = LabRequest.of(chosen, transport, switch=switch, compiler=compiler, trust_code=trust_code, clock="real")
+        name = _up(replace(wanted, links=links, connect=connect))
     if web:
         with interruptible() as interruption, page() as made:
             made.watch(name, interruption.check)

@@ -39,7 +39,12 @@ _CORE = {
     "up": Verb(
         Group.LAB,
         "Start a lab on the real clock: namespaces, switches, tables and host agents.",
-        ("mrclab up", "mrclab up tiny --transport roce", "mrclab up ./mylab.yaml --web"),
+        (
+            "mrclab up",
+            "mrclab up tiny --transport roce",
+            "mrclab up ./mylab.yaml --web",
+            "mrclab up --custom topo.py --topo mytopo",
+        ),
     ),
     "down": Verb(Group.LAB, "Stop a lab and remove everything that it created.", ("mrclab down", "mrclab down tiny")),
     "status": Verb(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from mrc_topo.base import interruption
+from mrc_topo.base.document import LAB_NAME
 from mrc_topo.labfile import load_lab
 from mrclab.lab import describe
 from mrclab.lab import policies as own
@@ -29,9 +31,16 @@ from p4lite.scratch import scratch
 def lab_file(document: Mapping[str, object]) -> Iterator[str]:
     """Yield the path of a file with a lab's document, as long as the context lasts."""
     with scratch("lab") as folder:
-        path = pathlib.Path(folder, "lab.yaml")
+        name = str(document.get("name"))
+        path = pathlib.Path(folder, f"{name if re.match(LAB_NAME, name) else 'lab'}.yaml")
         path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
         yield str(path)
+
+
+def print_warnings(lab: str, texts: Iterable[str]) -> None:
+    """Print warnings about a lab to stderr, a line each."""
+    for text in texts:
+        print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -47,8 +56,7 @@ def session_for(wanted: LabRequest, progress: Callable[[str], None] = lambda tex
     lab, topology, transport, clock = wanted.lab, wanted.topology, wanted.transport, wanted.clock
     if clock is None:
         raise ValueError(f"the request of lab {lab} was not checked for a clock: LabRequest.of(..., clock=...)")
-    for text in describe.warnings(topology, clock, transport):
-        print(f"warning: {lab}: {text}", file=sys.stderr, flush=True)
+    print_warnings(lab, describe.warnings(topology, clock, transport))
     if clock == "virtual":
         progress("building the simulation")
         session: Session = VirtualSession(topology, transport)

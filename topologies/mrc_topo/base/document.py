@@ -155,7 +155,9 @@ def read_text(path: str | os.PathLike[str], name: str) -> str:
     """
     name = printable(name)
     try:
-        return read_plain(path, MAX_BYTES).decode("utf-8")
+        text = read_plain(path, MAX_BYTES).decode("utf-8")
+        # JSON is YAML but for tabs, which in JSON stand only between values.
+        return text.replace("\t", " ") if name.endswith(".json") else text
     except UnicodeDecodeError as error:
         raise DocumentError([f"{name}: cannot be read: not UTF-8 text"]) from error
     except (OSError, ValueError) as error:
