@@ -354,6 +354,9 @@ def test_a_job_that_is_given_up_ends_on_a_lab_that_stays_up() -> None:
         assert not any(host.statistics().qps for host in lab.hosts.values()), job
         with pytest.raises(RunError, match="is up with other planes"):
             Lab("tiny", clock="real", name="api-stays", planes=1)
+        # Its switches are in another process, which serves P4Runtime.
+        with pytest.raises(UsageError, match="unix:/"):
+            _ = lab.switches["p0-t0.0"].tables
         assert missed(lab.run("all_to_all", iterations=1)) == []
 
 
