@@ -36,6 +36,7 @@ PATIENCE = 600 + 4 * RUNS
 needs_dask = pytest.mark.skipif(
     not cluster.have_dask() or not has_parquet(), reason="Dask is not installed (extra `cluster`)"
 )
+needs_parquet = pytest.mark.skipif(not has_parquet(), reason="pyarrow is not installed (extra `cluster`)")
 
 
 def results(folder: pathlib.Path) -> dict[str, bytes]:
@@ -57,7 +58,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     content = dict(load_sweep("pinned").file.data)
     content |= {"name": "many", "grid": {"experiment.workload.params.message_bytes": [2048, 8192]}, "seeds": RUNS // 2}
     (folder / "many.yaml").write_text(json.dumps(content))
-    (folder / "local.yaml").write_text("kind: local\nworkers: 2\n")
     done = sweep("many.yaml", "--workers", 0, "-o", "whole", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert f"{RUNS // 2 * 2} runs, 0 not good" in done.stdout
@@ -110,44 +110,38 @@ def kept(folder: pathlib.Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in paths if '"died"' not in path.read_text()}
 
 
-#: Two workers: processes of the command, and workers of Dask.
-WORKERS = [("--workers", "2"), ("--cluster", "local.yaml")]
-
-
-@needs_dask
+@needs_parquet
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", WORKERS)
-def test_kills_of_workers_and_of_the_command_change_no_byte(many: pathlib.Path, workers: tuple[str, str]) -> None:
-    folder = many / f"killed{workers[0]}"
-    with going("many.yaml", *workers, "-o", folder, cwd=many) as process:
+def test_kills_of_workers_and_of_the_command_change_no_byte(many: pathlib.Path) -> None:
+    folder = many / "killed"
+    with going("many.yaml", "--workers", 2, "-o", folder, cwd=many) as process:
         wait_for(RUNS // 6, folder, process)
-        workers_of(process)[0].kill()  # another one takes its place; a run of Dask's is done by it, too
+        workers_of(process)[0].kill()  # another one takes its place
         wait_for(RUNS // 3, folder, process)
         there = workers_of(process)
-        process.send_signal(signal.SIGKILL)  # the scheduler is in it
+        process.send_signal(signal.SIGKILL)
         process.wait()
         # Workers do not outlive it.
         assert psutil.wait_procs(there, timeout=300)[1] == []
     first = kept(folder)
     assert RUNS // 3 - 1 <= len(first) < RUNS
-    done = sweep("many.yaml", *workers, "-o", folder, cwd=many)
+    done = sweep("many.yaml", "--workers", 2, "-o", folder, cwd=many)
     assert done.returncode == 0, done.stderr
     after = kept(folder)
     assert {name: after[name] for name in first} == first  # nothing twice
     assert results(folder) == results(many / "whole")
 
 
-@needs_dask
+@needs_parquet
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("when", ["while workers start", "while they import", "while they work"])
 def test_ctrl_c_is_one_line_and_leaves_nothing(
-    many: pathlib.Path, tmp_path: pathlib.Path, when: str, workers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    many: pathlib.Path, tmp_path: pathlib.Path, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The terminal tells all processes of the command at once."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     folder = tmp_path / "out"
-    command = [*COMMAND, "sweep", str(many / "many.yaml"), *workers, "-o", str(folder)]
+    command = [*COMMAND, "sweep", str(many / "many.yaml"), "--workers", "2", "-o", str(folder)]
     process = subprocess.Popen(
         command, cwd=many, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -243,7 +237,7 @@ def test_a_scheduler_elsewhere_may_die_with_its_workers(many: pathlib.Path, port
     assert results(folder) == results(many / "whole")
 
 
-@needs_dask
+@needs_parquet
 @pytest.mark.slow
 def test_the_pinned_sweep_is_the_same_with_two_workers(tmp_path: pathlib.Path) -> None:
     done = sweep("pinned", "--workers", 2, "-o", "two", cwd=tmp_path)
@@ -263,67 +257,18 @@ def kill_me(task: Any) -> Any:
 
 @needs_dask
 @pytest.mark.slow
-def test_cluster_without_certificates_refuses_every_other_client(tmp_path: pathlib.Path) -> None:
-    """With the address alone, without the certificates: neither TLS nor TCP; and no page over HTTP."""
-    from distributed import Client
-
-    with cluster.local(1, dashboard=False) as client:
-        address = client.scheduler_info()["address"]
-        assert address.startswith("tls://127.0.0.1:")
-        assert all(worker.startswith("tls://127.0.0.1:") for worker in client.scheduler_info()["workers"])
-        assert client.submit(os.getpid).result() != os.getpid()
-        for other in (address, address.replace("tls://", "tcp://")):
-            with pytest.raises((OSError, TypeError)), contextlib.closing(Client(other, timeout=2)):
-                pass
-        environment_difference = cluster.TlsFiles(**_certificate(tmp_path))
-        with (
-            pytest.raises(OSError),
-            contextlib.closing(Client(address, timeout=2, security=cluster._security(environment_difference))),
-        ):
-            pass
-        listening = {
-            each.laddr
-            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
-            for each in process.net_connections("inet")
-            if each.status == psutil.CONN_LISTEN
-        }
-        assert listening
-        for place in listening:
-            assert place.ip == "127.0.0.1"
-            assert _http_status(place.port) in ("404", "")
-
-
-def _certificate(folder: pathlib.Path) -> dict[str, str]:
-    """Of somebody else."""
-    from distributed.security import Security
-
-    made = Security.temporary()
-    found = {}
-    for key, text in (("ca", made.tls_ca_file), ("cert", made.tls_client_cert), ("key", made.tls_client_key)):
-        (folder / key).write_text(text)
-        found[key] = str(folder / key)
-    return found
-
-
-def _http_status(port: int) -> str:
-    """Of a request for the page that dismisses workers; empty where nobody speaks HTTP."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
-        line.sendall(b"GET /info/main/workers.html HTTP/1.0\r\nHost: x\r\n\r\n")
-        with contextlib.suppress(OSError):
-            answer = line.recv(64)
-            return answer.split()[1].decode() if answer.startswith(b"HTTP/") else ""
-    return ""
-
-
-@needs_dask
-@pytest.mark.slow
 def test_a_run_that_kills_each_worker_is_told_and_done_again_next_time(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = plan.make(load_sweep("pinned"))
     made = plan.SweepPlan(made.source, made.base, made.keys, made.runs[:1], made.software)
     kept_in = work.SweepStore(tmp_path, made)
-    with monkeypatch.context() as patch, cluster.local(1, dashboard=False) as client:
+    monkeypatch.setattr(kill_me, "__module__", "__main__")  # workers cannot import this file: they get its function
+    with (
+        monkeypatch.context() as patch,
+        scheduler_with_workers(port, 4, tmp_path),
+        cluster.at_scheduler(f"tcp://127.0.0.1:{port}") as client,
+    ):
         patch.setattr(measure, "run_in_worker", kill_me)
         ((run, answer),) = work.carry_out(kept_in, kept_in.study(), work.on_dask(client, made))
     assert (answer.status, answer.failure) == (engine.RunStatus.DIED, "each worker died that took it")
@@ -357,16 +302,15 @@ def test_sweep_without_its_scheduler_ends_in_one_line_and_leaves_no_file(tmp_pat
 
 WRONG = [
     ("workers: 3\n", "kind: is required"),
-    ("kind: dask_jobqueue.SLURMCluster\n", "kind: input should be 'local', 'ssh'"),
+    ("kind: dask_jobqueue.SLURMCluster\n", "kind: input should be 'ssh'"),
     ("kind: slurm\noptions: {quue: short}\n", "options.quue: nothing that a file may say of a cluster of kind slurm"),
     ("kind: slurm\noptions: {job_cls: os.system}\n", "options.job_cls"),
     ("kind: ssh\noptions: {worker_class: os.system, hosts: [a, b]}\n", "options.worker_class"),
     ("kind: ssh\noptions: {worker_options: {preload: evil.py}}\n", "options.worker_options.preload"),
     ("kind: ssh\noptions: {connect_options: {proxy_command: evil}}\n", "options.connect_options.proxy_command"),
     ("kind: ssh\noptions: {connect_options: evil}\n", "options.connect_options: a mapping"),
-    ("kind: local\noptions: {preload: evil.py}\n", "options.preload"),
     ("kind: kubernetes\noptions: {custom_cluster_spec: evil.yaml}\n", "options.custom_cluster_spec"),
-    ("kind: local\nworkers: 0\n", "workers: input should be greater than or equal to 1"),
+    ("kind: slurm\nworkers: 0\n", "workers: input should be greater than or equal to 1"),
 ]
 
 
@@ -380,14 +324,14 @@ def test_load_of_a_wrong_cluster_file_names_file_and_key(text: str, said: str, t
     assert str(error.value).startswith(f"{path}:")
 
 
-@pytest.mark.parametrize("kind", sorted(set(cluster.OFFERS) - {"local"}))
+@pytest.mark.parametrize("kind", sorted(cluster.OFFERS))
 def test_cluster_without_what_it_needs_names_the_remedy(kind: str, tmp_path: pathlib.Path) -> None:
     offer = cluster.OFFERS[kind]
     if not cluster.have_dask() or importlib.util.find_spec(offer.module.partition(".")[0]) is not None:
         pytest.skip("Dask is missing, or what would be missed is there")
     path = tmp_path / "cluster.yaml"
     path.write_text(f"kind: {kind}\n")
-    with pytest.raises(ExperimentError, match=offer.install), cluster.from_file(path, dashboard=False):
+    with pytest.raises(ExperimentError, match=offer.install), cluster.from_file(path):
         pass
 
 
@@ -396,7 +340,6 @@ def test_cluster_without_what_it_needs_names_the_remedy(kind: str, tmp_path: pat
     [
         (["--workers", "-1"], "--workers is a number of processes"),
         (["--workers", "1", "--scheduler", "tcp://x:1"], "--workers and --scheduler exclude each other"),
-        (["--dashboard", "--workers", "0"], "--dashboard is of workers that this command starts"),
         (["--cluster", "none.yaml"], "none.yaml: cannot be read"),
     ],
 )
@@ -410,7 +353,7 @@ def test_sweep_with_options_that_cannot_be_names_them(
     assert said in capsys.readouterr().err
 
 
-def test_without_dask_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_dask_its_scheduler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "have_dask", lambda: False)
     with pytest.raises(ExperimentError, match=f"needs Dask: {re.escape(install('cluster'))}"):
-        cluster.local(2, dashboard=False).__enter__()
+        cluster.at_scheduler("tcp://127.0.0.1:8786").__enter__()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -77,14 +75,13 @@ def run(
     cluster_file: Annotated[
         pathlib.Path | None, typer.Option("--cluster", help="a file that describes a Dask cluster to start")
     ] = None,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="serve Dask's dashboard on loopback")] = False,
     again: Annotated[bool, typer.Option("--again", help="repeat the runs that failed")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="check all points and count the runs, without running them")
     ] = False,
 ) -> None:
     """Do the runs of a sweep that are not done yet; exit code 1 if one is not good, and that is not allowed."""
-    _check_options(workers, scheduler, cluster_file, dashboard)
+    _check_options(workers, scheduler, cluster_file)
     error = Terminal(file=sys.stderr)  # this one, whatever a run prints to meanwhile
     with interruptible():
         with steps("reading the sweep") as tell:
@@ -96,14 +93,14 @@ def run(
         if sweep.real:
             need_namespaces()
         folder = output or resultdir.RESULTS / sweep.name
-        dask = _dask(len(sweep), workers, scheduler, cluster_file, dashboard, error)
         try:
             with study_progress(PAUSE_S) as show:
-                found = sweep.run(folder, workers=workers, dask=dask, again=again, progress=show)
+                found = sweep.run(
+                    folder, workers=workers, dask=_dask(scheduler, cluster_file), again=again, progress=show
+                )
         except Interrupted as interrupted:
-            text = (
-                f"mrclab: {interrupted}: {sweep.done(folder)} of {len(sweep)} runs are kept, the same command goes on"
-            )
+            kept = f"{sweep.done(folder)} of {len(sweep)} runs are kept, the same command goes on"
+            text = f"mrclab: {interrupted}: {kept}"
             error.print(text, highlight=False, soft_wrap=True)
             raise
     _show(found, folder)
@@ -112,47 +109,22 @@ def run(
         raise SystemExit(1)
 
 
-def _check_options(
-    workers: int | None, scheduler: str | None, cluster_file: pathlib.Path | None, dashboard: bool
-) -> None:
+def _check_options(workers: int | None, scheduler: str | None, cluster_file: pathlib.Path | None) -> None:
     if workers is not None and not 0 <= workers <= 1024:
         raise ExperimentError(f"--workers is a number of processes from 0 to 1024, not {workers}")
     given = {"--workers": workers, "--scheduler": scheduler, "--cluster": cluster_file}
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
         raise ExperimentError(f"{' and '.join(named)} exclude each other; choose one")
-    if dashboard and (scheduler is not None or workers == 0):
-        raise ExperimentError("--dashboard is of workers that this command starts; a scheduler has its own")
     if cluster_file is not None:
         cluster.load_cluster(cluster_file)
 
 
-def _dask(
-    runs: int,
-    workers: int | None,
-    scheduler: str | None,
-    cluster_file: pathlib.Path | None,
-    dashboard: bool,
-    error: Terminal,
-) -> contextlib.AbstractContextManager[Any] | None:
-    """Return the client of Dask that the options ask for; None: the runs are done without."""
+def _dask(scheduler: str | None, cluster_file: pathlib.Path | None) -> contextlib.AbstractContextManager[Any] | None:
+    """Return the client of Dask that the options ask for; None: the runs are done on this machine."""
     if scheduler is not None:
         return cluster.at_scheduler(scheduler)
-    if cluster_file is not None:
-        client = cluster.from_file(cluster_file, dashboard)
-    elif dashboard:
-        client = cluster.local(min(workers or len(os.sched_getaffinity(0)), runs), dashboard)
-    else:
-        return None
-    return _named(client, error) if dashboard else client
-
-
-@contextlib.contextmanager
-def _named(client: contextlib.AbstractContextManager[Any], error: Terminal) -> Iterator[Any]:
-    """Print where Dask's dashboard is."""
-    with client as inside:
-        error.print(f"dashboard: {inside.dashboard_link}", style="dim", highlight=False)
-        yield inside
+    return None if cluster_file is None else cluster.from_file(cluster_file)
 
 
 def _show(found: SweepResult, folder: pathlib.Path) -> None:

@@ -1,8 +1,7 @@
-"""Places for the runs of a sweep: workers on this machine, a Dask scheduler that is there, a cluster of a file.
+"""Places for the runs of a sweep on other machines: a Dask scheduler that is there, or a cluster of a file.
 
-A Dask scheduler runs whatever Python its clients send. Ours therefore speaks TLS with certificates that were made for
-this command and are kept in memory, and a file names a cluster by a word of a list: no class, module or script is
-imported because a file says so (docs/security.md).
+A Dask scheduler runs whatever Python its clients send. A file names a cluster by a word of a list: no class, module or
+script is imported because a file says so (docs/security.md).
 """
 
 from __future__ import annotations
@@ -21,16 +20,14 @@ from pydantic import Field, ValidationError, model_validator
 from mrc_topo.base import document
 from mrc_topo.base.document import DocumentError, Model, printable
 from mrc_topo.shipped import install, requirement
-from mrclab.runs.experiment import ExperimentError, Tree
-from mrclab.studies.engine import without_interrupt
+from mrclab.runs.experiment import ExperimentError
 from mrclab.studies.sweeps.spec import nearest
-from p4lite.scratch import scratch
 
 EXAMPLE = "a cluster file is a mapping with kind, workers and options; see docs/sweeps.md"
 #: Seconds within which a scheduler must answer, and have a worker.
 REACHED_S, WORKERS_S = 10.0, 60.0
 
-Kind = Literal["local", "ssh", "slurm", "pbs", "lsf", "sge", "oar", "htcondor", "kubernetes"]
+Kind = Literal["ssh", "slurm", "pbs", "lsf", "sge", "oar", "htcondor", "kubernetes"]
 
 #: What a queueing system's script may be given.
 JOB = {
@@ -56,9 +53,6 @@ def _jobs(name: str) -> AllowedCluster:
 
 
 OFFERS: dict[str, AllowedCluster] = {
-    "local": AllowedCluster(
-        "distributed", "LocalCluster", install("cluster"), frozenset({"memory_limit", "local_directory"}), {}
-    ),
     "ssh": AllowedCluster(
         "distributed",
         "SSHCluster",
@@ -138,7 +132,7 @@ def load_cluster(path: pathlib.Path) -> ClusterSpec:
 
 def have_dask() -> bool:
     """Return whether what the extra `cluster` brings is installed."""
-    return all(importlib.util.find_spec(name) for name in ("distributed", "cryptography"))
+    return importlib.util.find_spec("distributed") is not None
 
 
 def need_dask(what: str) -> None:
@@ -146,59 +140,6 @@ def need_dask(what: str) -> None:
     if not have_dask():
         text = f"{what} needs Dask: {install('cluster')}; without it the runs are done on this machine"
         raise ExperimentError(text).needing(*requirement("cluster"))
-
-
-@contextlib.contextmanager
-def local(workers: int, dashboard: bool, options: Tree | None = None) -> Iterator[Any]:
-    """Yield a client of local workers on this machine, each a process. All speak TLS on loopback, with certificates
-    in memory that no other process has; without `dashboard` the processes' HTTP servers have no pages.
-
-    Raises:
-        ExperimentError: Dask is missing.
-    """
-    need_dask(f"--workers {workers}")
-    import dask
-    from distributed import Client, LocalCluster
-    from distributed.security import Security
-
-    if dashboard and importlib.util.find_spec("bokeh") is None:
-        raise ExperimentError("--dashboard needs bokeh: pip install bokeh").needing("bokeh")
-    _quiet()
-    routes = () if dashboard else ("scheduler", "worker")
-    quiet: dict[str, list[str]] = {f"distributed.{each}.http.routes": [] for each in routes}
-    with contextlib.ExitStack() as stack:
-        local_folder = str(stack.enter_context(scratch("sweep")))
-        stack.enter_context(dask.config.set({**quiet, "temporary-directory": local_folder}))
-        made = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=Security.temporary(),
-            dashboard_address="127.0.0.1:8787" if dashboard else None,
-            scheduler_kwargs={} if dashboard else {"dashboard_address": "127.0.0.1:0"},
-            silence_logs=logging.CRITICAL,
-            loop=stack.enter_context(_loop_ignoring_interrupt()),
-            **{"local_directory": local_folder, **(options or {})},
-        )
-        stack.enter_context(made)
-        client = stack.enter_context(Client(made))
-        yield client
-
-
-@contextlib.contextmanager
-def _loop_ignoring_interrupt() -> Iterator[Any]:
-    """Yield Dask's event loop in a thread that ignores Ctrl-C, as do the processes that it starts."""
-    from distributed.utils import LoopRunner
-
-    runner = LoopRunner()
-    with without_interrupt():
-        runner.start()
-    try:
-        yield runner.loop
-    finally:
-        runner.stop()
 
 
 @contextlib.contextmanager
@@ -257,7 +198,7 @@ def _security(tls: TlsFiles | None) -> Any:
 
 
 @contextlib.contextmanager
-def from_file(path: pathlib.Path, dashboard: bool) -> Iterator[Any]:
+def from_file(path: pathlib.Path) -> Iterator[Any]:
     """Yield a client of a cluster that a file describes.
 
     Raises:
@@ -265,10 +206,6 @@ def from_file(path: pathlib.Path, dashboard: bool) -> Iterator[Any]:
     """
     spec = load_cluster(path)
     need_dask("--cluster")
-    if spec.kind == "local":
-        with local(spec.workers, dashboard, spec.options) as client:
-            yield client
-        return
     from distributed import Client
 
     offer = OFFERS[spec.kind]
