@@ -50,6 +50,14 @@ def test_every_order_with_one_fault_of_a_small_scenario_is_right(transport: str)
     assert result.ends > 20
 
 
+@BOTH
+def test_two_queue_pairs_of_a_peer_and_both_directions_do_not_hinder_each_other(transport: str) -> None:
+    for messages in (("1", "1@1"), ("1", "1<"), ("1i", "1i<@1")):
+        result = explore(Scenario(transport, messages, 1, (DROP, FaultKind.LATE)))
+        assert (result.ending, result.problem) == (Ending.EXHAUSTED, None), messages
+        assert result.ends > 4
+
+
 def test_outages_and_silence_end_with_the_error_that_names_them() -> None:
     result = explore(Scenario(messages=("1",), faults=1, kinds=(LINK, FaultKind.CUT, FaultKind.MUTE)))
     assert (result.ending, result.problem) == (Ending.EXHAUSTED, None)
@@ -124,8 +132,10 @@ def following(model: Model, state: World) -> set[tuple[str, object]]:
         Scenario(messages=("1",), faults=1, kinds=(FaultKind.LATE, LINK), linear=1, doubled=1),
         Scenario(ROCE, ("1", "1i"), 0, late_receives=True, post_any_time=True, selective=True),
         Scenario(ROCE, ("1",), 1, (FaultKind.DUPLICATE, FaultKind.LATE)),
+        Scenario(messages=("1", "1@1"), faults=1, kinds=(FaultKind.LATE,), window_bytes=1),
+        Scenario(messages=("1", "1<"), faults=1, kinds=(FaultKind.LATE,)),
     ],
-    ids=["mrc", "receives", "roce"],
+    ids=["mrc", "receives", "roce", "pairs", "directions"],
 )
 def test_states_with_equal_keys_go_on_alike(scenario: Scenario) -> None:
     """Without this, what is left out of a key would hide the runs of all but one of the states that it stands for."""
@@ -269,7 +279,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     right = invariants.of_end
 
     def of_end(end: End) -> str | None:
-        early = end.scenario.transport == MRC and end.qp.responder.ooo
+        early = end.scenario.transport == MRC and end.qps[0].responder.ooo
         return f"{early} packets are early" if early else right(end)
 
     monkeypatch.setattr(invariants, "of_end", of_end)
@@ -336,13 +346,19 @@ def test_kinds_of_problems_have_no_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("3", Message(3 * MTU, False)), ("1i", Message(MTU, True)), ("b10i", Message(10, True))]
+    ("text", "message"),
+    [
+        ("3", Message(3 * MTU, False)),
+        ("1i", Message(MTU, True)),
+        ("b10i", Message(10, True)),
+        ("1i<@1", Message(MTU, True, 1, RESPONDER)),
+    ],
 )
 def test_messages_are_read(text: str, message: Message) -> None:
     assert Message.parse(text) == message
 
 
-@pytest.mark.parametrize("text", ["4", "b193", "x", "i", "-1"])
+@pytest.mark.parametrize("text", ["4", "b193", "x", "i", "-1", "1@9", "1<i"])
 def test_wrong_messages_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Scenario(messages=(text,))
@@ -394,30 +410,35 @@ def _received(immediate: int | None, number: int = 0) -> Done:
 
 
 SUCCESS, FLUSHED, RETRIES = CompletionStatus.SUCCESS, CompletionStatus.WR_FLUSH_ERR, CompletionStatus.RETRY_EXC_ERR
+TAKEN: list[tuple[str, str, Callable[[End], object]]] = [
+    (MRC, "and was not posted", lambda end: end.record.done.append(_received(101, 5))),
+    (MRC, "receives completed", lambda end: [_receive(end, 101), _receive(end, 101)]),
+    (MRC, "immediates arrived as", lambda end: _receive(end, 7)),
+    (MRC, "before message 0 was complete", lambda end: _receive(end, 101)),
+]
+AT_RESPONDER = [damage for *_, damage in TAKEN]
 BROKEN: list[tuple[str, str, Callable[[End], object]]] = [
     (MRC, "completed in the order", lambda end: end.record.done.extend([_write(SUCCESS)] * 2)),
     (MRC, "completed in the order", lambda end: end.record.done.append(_write(SUCCESS, 1))),
     (MRC, "success after one with an error", lambda end: end.record.done.extend([_write(RETRIES), _write(SUCCESS, 1)])),
     (MRC, "first error is a flush", lambda end: end.record.done.append(_write(FLUSHED))),
     (MRC, "only the first one has", lambda end: end.record.done.extend([_write(RETRIES), _write(RETRIES, 1)])),
-    (MRC, "receives completed", lambda end: end.record.done.append(_received(101, 5))),
-    (MRC, "immediates arrived as", lambda end: _receive(end, 7)),
-    (MRC, "before message 0 was complete", lambda end: _receive(end, 101)),
+    *TAKEN,
     (MRC, "message 1 has wrong bytes", lambda end: end.targets[1].__setitem__(0, 0xFF)),
     (MRC, "packets wait on port 0", lambda end: _wait(end.core.port_states()[0])),
-    (MRC, "nothing under a timer", lambda end: end.core.context.timers.cancel_owner(end.qp.requestor.recovery)),
-    (MRC, "-1 bytes in flight", lambda end: setattr(end.qp.qpcc.cc, "inflight", -1)),
-    (MRC, "on the account of the only one", lambda end: setattr(end.qp.qpcc.cc, "inflight", 5)),
-    (MRC, "smaller than a packet", lambda end: setattr(end.qp.qpcc.cc, "cwnd", 5)),
-    (MRC, "limit", lambda end: setattr(end.qp.requestor, "limit", 3)),
-    (MRC, "immediates in flight", lambda end: setattr(end.qp.requestor.work, "wimm_in_flight", -1)),
-    (MRC, "immediates in flight", lambda end: setattr(end.qp.responder, "ooo", 1)),
-    (MRC, "packets placed", lambda end: setattr(end.qp.responder.counters, "packets_placed", 9)),
-    (MRC, "before the newest packet", lambda end: setattr(end.qp.requestor.board, "newest_ns", 1 << 40)),
-    (MRC, "requests have completed", lambda end: setattr(end.qp, "state", QpState.ERROR)),
+    (MRC, "nothing under a timer", lambda end: end.core.context.timers.cancel_owner(end.qps[0].requestor.recovery)),
+    (MRC, "-1 bytes in flight", lambda end: setattr(end.qps[0].qpcc.cc, "inflight", -1)),
+    (MRC, "on the accounts of all", lambda end: setattr(end.qps[0].qpcc.cc, "inflight", 5)),
+    (MRC, "smaller than a packet", lambda end: setattr(end.qps[0].qpcc.cc, "cwnd", 5)),
+    (MRC, "limit", lambda end: setattr(end.qps[0].requestor, "limit", 3)),
+    (MRC, "immediates in flight", lambda end: setattr(end.qps[0].requestor.work, "wimm_in_flight", -1)),
+    (MRC, "immediates in flight", lambda end: setattr(end.qps[0].responder, "ooo", 1)),
+    (MRC, "packets placed", lambda end: setattr(end.qps[0].responder.counters, "packets_placed", 9)),
+    (MRC, "before the newest packet", lambda end: setattr(end.qps[0].requestor.board, "newest_ns", 1 << 40)),
+    (MRC, "requests have completed", lambda end: setattr(end.qps[0], "state", QpState.ERROR)),
     (ROCE, "an ACK waits", lambda end: _owe(end)),
-    (ROCE, "una", lambda end: setattr(end.qp, "sent_psn", 3)),
-    (ROCE, "no timer", lambda end: end.core._timers.cancel(TimerKind.PAIR, end.qp)),
+    (ROCE, "una", lambda end: setattr(end.qps[0], "sent_psn", 3)),
+    (ROCE, "no timer", lambda end: end.core._timers.cancel(TimerKind.PAIR, end.qps[0])),
 ]  # fmt: skip
 
 
@@ -433,14 +454,14 @@ def _wait(port: Any) -> None:
 
 def _owe(end: End) -> None:
     end.core.port_states()[0].up = False
-    end.core._lanes[0].acks[end.qp.number] = None
+    end.core._lanes[0].acks[end.qps[0].number] = None
 
 
 @pytest.mark.parametrize(("transport", "text", "damage"), BROKEN, ids=[f"{each[0]}-{each[1]}" for each in BROKEN])
 def test_every_invariant_can_fail(transport: str, text: str, damage: Callable[[End], object]) -> None:
     model = Model(Scenario(transport, ("1", "1i"), 0))
     model.first()
-    end = model.ends[REQUESTOR]
+    end = model.ends[RESPONDER if damage in AT_RESPONDER else REQUESTOR]
     assert invariants.of_end(end) is None
     damage(end)
     problem = invariants.of_end(end)
@@ -460,9 +481,9 @@ def test_a_queue_pair_in_error_is_quiet(transport: str) -> None:
     end = model.ends[REQUESTOR]
     assert invariants.of_end(end) is None
     if transport == MRC:
-        end.core.context.timers.arm(TimerKind.TAIL, end.qp.requestor.recovery, 1 << 40)
+        end.core.context.timers.arm(TimerKind.TAIL, end.qps[0].requestor.recovery, 1 << 40)
     else:
-        end.qp.deadline = 1 << 40
+        end.qps[0].deadline = 1 << 40
     assert "in ERROR" in str(invariants.of_end(end))
 
 

@@ -79,9 +79,7 @@ class SendRing:
                 sent = sender.emit(port, now, room)
             except Exception as error:  # noqa: BLE001 - whose fault it is, and what to do, the endpoint knows
                 faulty(sender, error)
-                if ring and ring[0] is sender:
-                    ring.popleft()
-                    sender.in_ring = False
+                self.withdraw(sender)
                 continue
             if isinstance(sent, bytes):
                 packets.append(sent)

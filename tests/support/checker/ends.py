@@ -30,6 +30,8 @@ from support.checker.state import Snapshot, Walker, restore
 REQUESTOR: Final = 0
 RESPONDER: Final = 1
 START_NS: Final = 1 << 20
+#: Completions of requests.
+SENT: Final = (CompletionKind.WRITE, CompletionKind.WRITE_IMM)
 _FIRST_PSN: Final = 10
 _BASE_RTT_NS: Final = 2 * LATENCY_NS + 2_048
 #: What a port takes in one turn: a data packet, so that packets are spread over the ports as on real ones.
@@ -111,7 +113,8 @@ class Local:
         self.posted = record.posted
         self.receives = record.receives
         self.placed = end.placed()
-        self.state: QpState = end.qp.state
+        states = [qp.state for qp in end.qps]
+        self.state: QpState = QpState.ERROR if QpState.ERROR in states else states[0]
         self.error: ErrorReason | None = record.error
 
 
@@ -167,7 +170,9 @@ class End:
         self.rng = FrozenRandom(index + 1)
         self.core: Any = self._endpoint()
         self.cq: CompletionQueue = self.core.create_cq()
-        self.qp: Any = self.core.create_qp(self.cq)
+        self.qps: list[Any] = [self.core.create_qp(self.cq) for _ in range(scenario.pairs)]
+        self.own = scenario.own(index)
+        self.receive_pairs = scenario.receive_pairs(index)
         self.record = Record()
         self.sources = [bytearray(pattern(number, each.size)) for number, each in enumerate(scenario.requests)]
         self.targets = [bytearray(each.size) for each in scenario.requests]
@@ -274,17 +279,17 @@ class End:
             self.core.handle_timer(now)
         record = self.record
         if kind is ActionKind.RECEIVE:
-            self.core.post_recv(self.qp, record.receives)
+            self.core.post_recv(self.qps[self.receive_pairs[record.receives]], record.receives)
             record.receives += 1
             return
-        number = record.posted
+        number = self.own[record.posted]
         record.posted += 1
         remote, message = self.remote[number], self.scenario.requests[number]
-        source = self.sources[number]
+        source, qp = self.sources[number], self.qps[message.pair]
         if message.immediate:
-            self.core.post_write_imm(self.qp, source, remote.va, remote.rkey, 100 + number, number)
+            self.core.post_write_imm(qp, source, remote.va, remote.rkey, 100 + number, number)
         else:
-            self.core.post_write(self.qp, source, remote.va, remote.rkey, number)
+            self.core.post_write(qp, source, remote.va, remote.rkey, number)
 
     def _collect(self, packets: list[tuple[int, bytes]], now: int) -> str | None:
         """Take all packets that may leave, in turn from all ports."""
@@ -307,7 +312,7 @@ class End:
                 record.error = event.reason
         for each in self.core.poll(self.cq):
             record.done.append(Done(each.kind, each.wr_id, each.status, each.immediate))
-            if each.kind in (CompletionKind.WRITE, CompletionKind.WRITE_IMM):
+            if each.kind in SENT:
                 # The buffer is the user's again: what is sent of it from now on has other bytes.
                 self.sources[each.wr_id][:] = bytes((_REUSED,)) * len(self.sources[each.wr_id])
         return problem
@@ -319,7 +324,7 @@ class End:
     @property
     def attributes(self) -> NegotiatedAttributes | None:
         """What was negotiated, of MRC."""
-        return self.qp.attributes if self.scenario.transport == MRC else None
+        return self.qps[0].attributes if self.scenario.transport == MRC else None
 
     def _capture(self, now: int, before: Local | None) -> Local:
         roots = (self.core, self.cq, self.record, *self.sources, *self.targets)
@@ -340,11 +345,13 @@ class End:
 def connected(scenario: Scenario) -> tuple[End, End]:
     """Return the two ends of a scenario, before anything was posted."""
     ends = End(scenario, REQUESTOR), End(scenario, RESPONDER)
-    documents = [end.core.local_attributes(end.qp) for end in ends]
-    for end, document, other in zip(ends, reversed(documents), reversed(ends), strict=True):
-        if end.index == RESPONDER and scenario.stays_rtr:
-            end.core.accept(end.qp, document, START_NS)
-        else:
-            end.core.connect(end.qp, document, START_NS)
+    for pair in range(scenario.pairs):
+        documents = [end.core.local_attributes(end.qps[pair]) for end in ends]
+        for end, document in zip(ends, reversed(documents), strict=True):
+            if end.index == RESPONDER and scenario.stays_rtr:
+                end.core.accept(end.qps[pair], document, START_NS)
+            else:
+                end.core.connect(end.qps[pair], document, START_NS)
+    for end, other in zip(ends, reversed(ends), strict=True):
         end.remote = other.regions
     return ends

@@ -30,26 +30,40 @@ def of_end(end: End) -> str | None:
 
 
 def _completions(end: End) -> str | None:
-    """Check that each request completes at most once, in order, and that only the first error has a reason."""
-    sent = [each for each in end.record.done if each.kind in _SENT]
-    if [each.number for each in sent] != list(range(len(sent))) or len(sent) > end.record.posted:
-        return f"requests completed in the order {[each.number for each in sent]}, of {end.record.posted} posted"
-    failed = [each.status for each in sent if each.status is not CompletionStatus.SUCCESS]
-    if failed and sent[-1].status is CompletionStatus.SUCCESS:
-        return "a request completed with success after one with an error"
-    if failed and failed[0] is CompletionStatus.WR_FLUSH_ERR:
-        return "the first error is a flush, which does not say why"
-    if any(status is not CompletionStatus.WR_FLUSH_ERR for status in failed[1:]):
-        return f"errors are {[status.name for status in failed]}: only the first one has a reason"
-    received = [each for each in end.record.done if each.kind not in _SENT]
-    if [each.number for each in received] != list(range(len(received))) or len(received) > end.record.receives:
-        return f"receives completed in the order {[each.number for each in received]}"
-    expected = [100 + number for number, each in enumerate(end.scenario.requests) if each.immediate]
-    immediates = [each.immediate for each in received if each.status is CompletionStatus.SUCCESS]
-    if immediates != expected[: len(immediates)]:
-        return f"immediates arrived as {immediates}, of {expected}"
-    if end.qp.state is QpState.ERROR and len(sent) != end.record.posted:
-        return f"the queue pair is in ERROR, and {len(sent)} of {end.record.posted} requests have completed"
+    """Check that the requests of each queue pair complete at most once, in order, and that only the first error has a
+    reason; and receives likewise."""
+    for pair, qp in enumerate(end.qps):
+        own = [number for number in end.own if end.scenario.requests[number].pair == pair]
+        posted = [number for number in end.own[: end.record.posted] if number in own]
+        sent = [each for each in end.record.done if each.kind in _SENT and each.number in own]
+        if [each.number for each in sent] != posted[: len(sent)] or len(sent) > len(posted):
+            return f"requests completed in the order {[each.number for each in sent]}, of {len(posted)} posted"
+        failed = [each.status for each in sent if each.status is not CompletionStatus.SUCCESS]
+        if failed and sent[-1].status is CompletionStatus.SUCCESS:
+            return "a request completed with success after one with an error"
+        takes = any(each.pair == pair and each.sender != end.index for each in end.scenario.requests)
+        if failed and failed[0] is CompletionStatus.WR_FLUSH_ERR and not takes:  # what it takes may end it, too
+            return "the first error is a flush, which does not say why"
+        if any(status is not CompletionStatus.WR_FLUSH_ERR for status in failed[1:]):
+            return f"errors are {[status.name for status in failed]}: only the first one has a reason"
+        receives = [number for number, each in enumerate(end.receive_pairs[: end.record.receives]) if each == pair]
+        received = [each for each in end.record.done if each.kind not in _SENT and each.number in receives]
+        if [each.number for each in received] != receives[: len(received)]:
+            return f"receives completed in the order {[each.number for each in received]}"
+        expected = [
+            100 + number
+            for number, each in enumerate(end.scenario.requests)
+            if each.immediate and each.pair == pair and each.sender != end.index
+        ]
+        immediates = [each.immediate for each in received if each.status is CompletionStatus.SUCCESS]
+        if immediates != expected[: len(immediates)]:
+            return f"immediates arrived as {immediates}, of {expected}"
+        if qp.state is QpState.ERROR and len(sent) != len(posted):
+            return f"the queue pair is in ERROR, and {len(sent)} of {len(posted)} requests have completed"
+    requests, receives = end.own[: end.record.posted], range(end.record.receives)
+    for each in end.record.done:
+        if each.number not in (requests if each.kind in _SENT else receives):
+            return f"{each.kind.name} {each.number} completed, and was not posted"
     return None
 
 
@@ -58,13 +72,17 @@ def _memory(end: End) -> str | None:
     for number, (mine, data) in enumerate(zip(end.targets, end.expected, strict=True)):
         if any(have not in (0, want) for have, want in zip(mine, data, strict=True)):
             return f"message {number} has wrong bytes"
-    delivered = sum(each.kind is CompletionKind.RECV_IMM and each.immediate is not None for each in end.record.done)
-    for number, message in enumerate(end.scenario.requests):
-        if not delivered:
-            break
-        if end.targets[number] != end.expected[number]:
-            return f"an immediate was delivered before message {number} was complete"
-        delivered -= message.immediate
+    delivered = {each.immediate for each in end.record.done if each.kind is CompletionKind.RECV_IMM}
+    for pair in range(end.scenario.pairs):
+        ours = [
+            number
+            for number, each in enumerate(end.scenario.requests)
+            if each.pair == pair and each.sender != end.index
+        ]
+        last = max((at for at, number in enumerate(ours) if 100 + number in delivered), default=-1)
+        for number in ours[: last + 1]:
+            if end.targets[number] != end.expected[number]:
+                return f"an immediate was delivered before message {number} was complete"
     return None
 
 
@@ -80,16 +98,23 @@ def _ports(end: End) -> str | None:
 
 def _mrc(end: End) -> str | None:
     """Check progress, the account of bytes in flight, windows, and silence in ERROR."""
-    core, qp = end.core, end.qp
-    if stuck := what_is_stuck(core):
+    if stuck := what_is_stuck(end.core):
         return stuck[0]
-    requestor, responder = qp.requestor, qp.responder
+    for pair, qp in enumerate(end.qps):
+        if problem := _mrc_pair(end, pair, qp):
+            return problem
+    return None
+
+
+def _mrc_pair(end: End, pair: int, qp: Any) -> str | None:
+    core, requestor, responder = end.core, qp.requestor, qp.responder
     if qp.connected:
         cc = qp.qpcc.cc
-        if cc.inflight < 0 or requestor.account.in_flight < 0:
-            return f"{cc.inflight} bytes in flight, {requestor.account.in_flight} on the account"
-        if cc.inflight != requestor.account.in_flight:
-            return f"{cc.inflight} bytes in flight, but {requestor.account.in_flight} on the account of the only one"
+        accounts = [other.requestor.account.in_flight for other in end.qps if other.connected and other.qpcc is qp.qpcc]
+        if cc.inflight < 0 or min(accounts) < 0:
+            return f"{cc.inflight} bytes in flight, {accounts} on the accounts"
+        if cc.inflight != sum(accounts):
+            return f"{cc.inflight} bytes in flight, but {accounts} on the accounts of all"
         if cc.cwnd < cc.mtu:
             return f"the window of {cc.cwnd} bytes is smaller than a packet of {cc.mtu}"
     board = requestor.board
@@ -101,7 +126,8 @@ def _mrc(end: End) -> str | None:
         return (
             f"{requestor.work.wimm_in_flight} immediates in flight, {responder.stashed} waiting, {responder.ooo} early"
         )
-    packets = sum(-(-each.size // requestor.mtu) or 1 for each in end.scenario.requests)
+    to_us = [each for each in end.scenario.requests if each.pair == pair and each.sender != end.index]
+    packets = sum(-(-each.size // requestor.mtu) or 1 for each in to_us)
     if responder.counters.packets_placed > packets:
         return f"{responder.counters.packets_placed} packets placed, of {packets}"
     return _quiet(core, qp) if qp.state is QpState.ERROR else _overdue(qp)
@@ -128,15 +154,18 @@ def questions(end: End, packets: list[tuple[int, bytes]]) -> str | None:
 
     Only where no EV is probed because it is bad, for such probes cannot be told from the others on the wire.
     """
-    if end.scenario.transport != MRC or end.qp.state is not QpState.RTS or end.scenario.probe_interval_ns < _RARELY_NS:
+    qp = end.qps[0]
+    if end.scenario.transport != MRC or qp.state is not QpState.RTS or end.scenario.probe_interval_ns < _RARELY_NS:
         return None
-    board, record = end.qp.requestor.board, end.record
+    if end.scenario.pairs > 1:
+        return None  # probes do not say of which queue pair they are
+    board, record = qp.requestor.board, end.record
     mark = (board.una, board.sacked, len(record.done))
     if record.mark != mark:
         record.mark, record.questions = mark, 0
     record.questions += sum(opcode_of(packet) == Opcode.PROBE for _, packet in packets)
-    longest = end.qp.attributes.repeat_ns(end.scenario.budget)
-    most = (longest // end.qp.qpcc.cc.base_rtt_ns).bit_length() + end.scenario.budget + 2
+    longest = qp.attributes.repeat_ns(end.scenario.budget)
+    most = (longest // qp.qpcc.cc.base_rtt_ns).bit_length() + end.scenario.budget + 2
     if record.questions > most:
         return f"{record.questions} probes since anything was acknowledged; {most} would do"
     return None
@@ -152,7 +181,13 @@ def _quiet(core: Any, qp: Any) -> str | None:
 
 def _roce(end: End) -> str | None:
     """Check that pending work goes on, and the order of the sequence numbers."""
-    core, qp = end.core, end.qp
+    for qp in end.qps:
+        if problem := _roce_pair(end.core, qp):
+            return problem
+    return None
+
+
+def _roce_pair(core: Any, qp: Any) -> str | None:
     if qp.state is QpState.ERROR:
         if qp.deadline is not None or qp.in_ring:
             return "the queue pair is in ERROR, and would still send"

@@ -100,6 +100,26 @@ PLANTED: Final[tuple[Planted, ...]] = (
         Scenario(messages=("1", "1"), faults=1, kinds=(_DROP,), window_bytes=1),
     ),
     Planted(
+        "window of one that ended",
+        "proto: give the window of a queue pair that ends to those that wait for it",
+        "a queue pair that failed keeps its part of the window that it shared",
+        (Change(_REQUESTOR, "        self.account.close()\n", ""),),
+        Scenario(messages=("2i", "1@1"), faults=1, kinds=(_DROP,), window_bytes=1, receives=0),
+    ),
+    Planted(
+        "others wait",
+        "proto: give the window of a queue pair that ends to those that wait for it",
+        "queue pairs that wait for the room of one that failed wait for ever",
+        (
+            Change(
+                _REQUESTOR,
+                "            status = CompletionStatus.WR_FLUSH_ERR\n        self._wake_others()\n",
+                "            status = CompletionStatus.WR_FLUSH_ERR\n",
+            ),
+        ),
+        Scenario(messages=("2i", "1@1"), faults=1, kinds=(_DROP,), window_bytes=1, receives=0),
+    ),
+    Planted(
         "probes in every round trip",
         "proto: double the tail's interval until something is acknowledged",
         "probes do not back off while a packet waits for its timeout",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -40,28 +41,34 @@ KINDS: Final[dict[str, tuple[FaultKind, ...]]] = {
 
 
 class Message(NamedTuple):
-    """A request of `size` bytes, with an immediate or without."""
+    """A request of `size` bytes, with an immediate or without, of end `sender` on its queue pair number `pair`."""
 
     size: int
     immediate: bool
+    pair: int = 0
+    sender: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Message:
-        """Read `3` (a WRITE of three full packets), `2i` (with immediate), `b10` (10 bytes) or `b10i`.
+        """Read `3` (a WRITE of three full packets), `2i` (with immediate) or `b10` (10 bytes); then `<` if it goes from
+        end 1 to end 0, and `@1` on the second queue pair.
 
         Raises:
             ValueError: it is none of these, or longer than three packets.
         """
-        bare = text.removesuffix("i")
-        size = int(bare[1:]) if bare.startswith("b") else int(bare) * MTU
-        if not 0 <= size <= 3 * MTU:
+        found = re.fullmatch(r"(b?)(\d+)(i?)(<?)(?:@([0-3]))?", text)
+        if found is None:
+            raise ValueError(f"message {text!r} is none of 3, 2i, b10, 1<, 1@1 and their combinations, such as b10i<@1")
+        in_bytes, number, immediate, back, pair = found.groups()
+        size = int(number) * (1 if in_bytes else MTU)
+        if size > 3 * MTU:
             raise ValueError(f"message {text!r} has {size} bytes; at most three packets of {MTU} bytes are explored")
-        return cls(size, text.endswith("i"))
+        return cls(size, bool(immediate), int(pair or 0), int(bool(back)))
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One exploration. `messages` are written by end 0 to end 1, in this order.
+    """One exploration. `messages` are written in this order by their ends (Message).
 
     `faults` is how many may happen in one run, of `kinds`. `post_any_time`: requests after the first are posted at any
     time, else all at the beginning. `late_receives`: the same for receives, of which there are `receives` (None: one
@@ -102,9 +109,18 @@ class Scenario:
         return [Message.parse(text) for text in self.messages]
 
     @property
-    def receive_count(self) -> int:
-        """How many receives are posted in the end."""
-        return sum(each.immediate for each in self.requests) if self.receives is None else self.receives
+    def pairs(self) -> int:
+        """How many queue pairs there are between the two ends."""
+        return 1 + max(each.pair for each in self.requests)
+
+    def own(self, end: int) -> list[int]:
+        """Return the numbers of the messages that an end posts."""
+        return [number for number, each in enumerate(self.requests) if each.sender == end]
+
+    def receive_pairs(self, end: int) -> list[int]:
+        """Return the queue pairs of the receives that an end posts, in order."""
+        pairs = [each.pair for each in self.requests if each.immediate and each.sender != end]
+        return pairs if self.receives is None else pairs[: self.receives]
 
     @property
     def budget(self) -> int:

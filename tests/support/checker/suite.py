@@ -25,6 +25,10 @@ SUITE: Final[dict[str, tuple[Scenario, ...]]] = {
         Scenario(messages=("2",), linear=0, doubled=3, kinds=_SILENCE),
         Scenario(messages=("3",), nscc=True),
         Scenario(messages=("1", "2i"), receives=0, sack_every=4, kinds=_PACKETS),
+        Scenario(messages=("1", "1@1"), planes=2, kinds=_OUTAGES),
+        Scenario(messages=("2", "1@1"), window_bytes=1, kinds=_PACKETS),
+        Scenario(messages=("1", "1<"), planes=2, kinds=_OUTAGES),
+        Scenario(messages=("1i", "1i<@1"), kinds=REPAIRABLE, post_any_time=True),
     ),
     ROCE: (
         Scenario(ROCE, ("3",), kinds=(*_PACKETS, FaultKind.MARK)),
@@ -34,6 +38,7 @@ SUITE: Final[dict[str, tuple[Scenario, ...]]] = {
         Scenario(ROCE, ("1", "2"), kinds=(*_OUTAGES, FaultKind.CUT, FaultKind.MUTE), post_any_time=True),
         Scenario(ROCE, ("2",), planes=2, kinds=_OUTAGES, selective=True),
         Scenario(ROCE, ("3", "1"), kinds=_PACKETS, ack_every=16, stays_rtr=True),
+        Scenario(ROCE, ("1", "1<", "1@1"), kinds=_OUTAGES),
     ),
 }
 

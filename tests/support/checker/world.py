@@ -16,6 +16,7 @@ from mrc_host.proto.events import ErrorReason, QpState
 from support.checker.ends import (
     REQUESTOR,
     RESPONDER,
+    SENT,
     START_NS,
     Action,
     ActionKind,
@@ -130,8 +131,13 @@ class Model:
         """Return the state before anything happens, with what is posted at the beginning."""
         scenario = self.scenario
         world = World(START_NS, (self.ends[0].begin(), self.ends[1].begin()), (), (), (), scenario.faults)
-        start = [] if scenario.late_receives else [Event(EventKind.RECEIVE, RESPONDER)] * scenario.receive_count
-        start += [Event(EventKind.POST, REQUESTOR)] * (1 if scenario.post_any_time else len(self._requests))
+        start = []
+        for end in self.ends if not scenario.late_receives else ():
+            start += [Event(EventKind.RECEIVE, end.index)] * len(end.receive_pairs)
+        for end in self.ends:
+            start += [Event(EventKind.POST, end.index)] * (
+                min(1, len(end.own)) if scenario.post_any_time else len(end.own)
+            )
         problem: str | None = None
         for event in start:
             world, found = self.apply(world, event)
@@ -142,9 +148,10 @@ class Model:
 
     def complete(self, world: World) -> bool:
         """Return whether every request has been posted and has completed."""
-        local = world.ends[REQUESTOR]
-        sent = sum(each.kind in (CompletionKind.WRITE, CompletionKind.WRITE_IMM) for each in local.done)
-        return local.posted == sent == len(self._requests)
+        return all(
+            local.posted == len(end.own) == sum(each.kind in SENT for each in local.done)
+            for end, local in zip(self.ends, world.ends, strict=True)
+        )
 
     def over(self, world: World) -> bool:
         """Return whether all requests have completed and no packet is on its way."""
@@ -192,9 +199,9 @@ class Model:
                     seen.add(same)
                     found.append(Event(kind, end, each.port, each.packet))
         local = world.ends[end]
-        if end == REQUESTOR and local.posted < len(self._requests):
+        if local.posted < len(self.ends[end].own):
             found.append(Event(EventKind.POST, end))
-        if end == RESPONDER and local.receives < self.scenario.receive_count and not self.complete(world):
+        if local.receives < len(self.ends[end].receive_pairs) and not self.complete(world):
             found.append(Event(EventKind.RECEIVE, end))
         for kind, whose, port in world.down:
             if whose == end:
@@ -210,7 +217,7 @@ class Model:
 
     def _may_wait(self, world: World) -> bool:
         """Return whether something happens by itself later, or the requestor, whose turn is over, may act again."""
-        posted = world.ends[REQUESTOR].posted == len(self._requests)
+        posted = world.ends[REQUESTOR].posted == len(self.ends[REQUESTOR].own)
         down = any(end == REQUESTOR for _, end, _ in world.down)
         if world.stage > REQUESTOR + 1 and (world.held or not posted or down):
             return True
@@ -305,9 +312,8 @@ class Model:
         if world.waits > _MOST_WAITS:
             return f"nothing has completed in {world.waits} steps of time"
         if world.silent is not None and not self.complete(world):
-            local = world.ends[REQUESTOR]
             since = world.now - world.silent_ns
-            if local.state is QpState.RTS and since > self._patience_ns:
+            if world.ends[REQUESTOR].state is QpState.RTS and since > self._patience_ns:
                 return (
                     f"in RTS {since / 1000:g} us after the network fell silent; {self._patience_ns / 1000:g} are enough"
                 )
@@ -335,17 +341,16 @@ class Model:
 
     def _judge(self, world: World) -> str | None:
         """Check what a completion promises, and why a queue pair failed."""
-        requestor, responder = world.ends
-        for each in requestor.done:
-            sent = each.kind in (CompletionKind.WRITE, CompletionKind.WRITE_IMM)
-            if sent and each.status is CompletionStatus.SUCCESS and not responder.placed[each.number]:
-                return f"request {each.number} completed, and its bytes are not at the responder"
-        received = sum(each.kind is CompletionKind.RECV_IMM and each.immediate is not None for each in responder.done)
-        promised = sum(
-            each.kind is CompletionKind.WRITE_IMM and each.status is CompletionStatus.SUCCESS for each in requestor.done
-        )
-        if promised > received:
-            return f"{promised} requests with immediate completed, and {received} immediates were delivered"
+        for local, other in (world.ends, world.ends[::-1]):
+            for each in local.done:
+                if each.kind in SENT and each.status is CompletionStatus.SUCCESS and not other.placed[each.number]:
+                    return f"request {each.number} completed, and its bytes are not at the responder"
+            received = sum(each.kind is CompletionKind.RECV_IMM and each.immediate is not None for each in other.done)
+            promised = sum(
+                each.kind is CompletionKind.WRITE_IMM and each.status is CompletionStatus.SUCCESS for each in local.done
+            )
+            if promised > received:
+                return f"{promised} requests with immediate completed, and {received} immediates were delivered"
         for local in world.ends:
             if local.state is QpState.ERROR and local.error not in self._causes(world):
                 reason = local.error.value if local.error is not None else "no reason"
@@ -357,7 +362,8 @@ class Model:
         scenario, found = self.scenario, set[ErrorReason | None]()
         if world.upset or scenario.faults - world.faults > scenario.budget:
             found.add(ErrorReason.RETRY_EXCEEDED)
-        if scenario.late_receives or scenario.receive_count < sum(each.immediate for each in self._requests):
+        receives = sum(len(end.receive_pairs) for end in self.ends)
+        if scenario.late_receives or receives < sum(each.immediate for each in self._requests):
             if scenario.transport == MRC:
                 found |= {ErrorReason.NO_RECEIVE_POSTED, ErrorReason.REMOTE_OPERATION}
             else:
