@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mrc_topo.labfile import load_lab
@@ -78,6 +79,17 @@ def test_goodput_is_the_sum_of_the_hosts() -> None:
     assert series[2:-2] == pytest.approx(FULL_BPS, rel=0.01)
 
 
+def test_the_last_bin_ends_with_the_last_rank_and_has_what_was_told_later() -> None:
+    made = document(lambda t: FULL_BPS if t < 10.03 else 0.0, [])
+    for number, each in enumerate(made["progress"].values()):
+        each["finished_ns"] = START + 10_030_000_000 - number
+    result = result_of(made)
+    found = result.readings()
+    assert found.edges[-1] == pytest.approx(10.03)
+    assert found.goodput_bps[-3:] == pytest.approx(FULL_BPS, rel=0.02)
+    assert float(found.goodput_bps @ np.diff(found.edges)) / 8 == pytest.approx(result.delivered_bytes(), rel=1e-9)
+
+
 def test_recoveries_of_a_failure_and_its_restore_hold_dip_and_times() -> None:
     fail, restore = recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
     assert fail.breaks
@@ -134,6 +146,23 @@ def test_recovery_contradicts_no_bin_that_is_shown() -> None:
     assert only.dip < analysis.RECOVERED
     assert only.recovery_s is not None
     assert only.recovery_s >= only.dip_s + 0.1 - 1e-6
+
+
+@pytest.mark.parametrize("dips_before", [False, True])
+def test_recovery_is_not_what_flows_while_goodput_falls(dips_before: bool) -> None:
+    def falling(t: float) -> float:
+        if dips_before and 4.0 <= t < 4.1:
+            return 0.7 * FULL_BPS
+        return FULL_BPS * min(max((4.5 - t) / 0.2, 0.0), 1.0)
+
+    (only,) = recoveries(document(falling, [(4.0, "fail", 0.25)]))
+    assert only.after == 0.0
+    assert only.recovery_s is None
+
+
+def test_a_low_bin_at_the_end_is_no_missing_recovery() -> None:
+    made = document(lambda t: (0.8 if t >= 7.9 else 1.0) * FULL_BPS, [(4.0, "fail", 0.05), (8.0, "restore", 0.0)])
+    assert recoveries(made)[0].recovery_s == pytest.approx(4.0, abs=0.11)
 
 
 def test_recovery_that_never_comes_is_none() -> None:

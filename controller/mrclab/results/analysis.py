@@ -24,9 +24,9 @@ class Recovery:
 
     `before_bps`: mean before; `expected`: share of it that the remaining capacity allows; `dip`: lowest share seen in a
     bin, which began `dip_s` after the action; `after`: share once settled; `recovery_s`: from the action until the end
-    of the last bin below 95 % of what is expected, before goodput holds that on average; 0 if no bin was below, None if
-    it never did. `left`: the capacity that remains after it, a share of that of the whole lab; after a restore
-    `expected` is more than 1 and this is not.
+    of the last bin below 95 % of what is expected, before goodput holds that on average, over `HOLD_S` and over all the
+    time until the next action or the end; 0 if no bin was below, None if it never did. `left`: the capacity that
+    remains after it, a share of that of the whole lab; after a restore `expected` is more than 1 and this is not.
     """
 
     at_s: float
@@ -133,9 +133,12 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
     # Of a failure that lasts hardly longer than that, fewer whole bins are there.
     hold = max(min(hold, len(shares)), 1)
     recovery: float | None = None
-    for index in range(len(shares) - hold + 1):
-        window, bound = shares[index : index + hold], RECOVERED * min(expected, 1.0)
-        if window.mean() >= bound:
+    bound = RECOVERED * min(expected, 1.0)
+    # Bins before the first that is below the bound say nothing of a recovery: the fall may only begin.
+    fall = min(int(np.argmax(shares < bound)), len(shares) - hold) if len(shares) else 0
+    for index in range(fall, len(shares) - hold + 1):
+        window = shares[index : index + hold]
+        if window.mean() >= bound and shares[index:].mean() >= bound:
             below = index + np.flatnonzero(window < bound)
             behind = below[-1] + 1 if len(below) else index
             recovery = max(float(edges[first + behind]) - begin, 0.0) if behind else 0.0

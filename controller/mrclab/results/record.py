@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 import typing
 from collections.abc import Mapping, Sequence
@@ -164,7 +165,15 @@ class RunResult:
         # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
         if not busy or not all(each.done and each.finished_ns for each in busy):
             return self.seconds
-        return (max(each.finished_ns for each in busy) - min(each.started_ns for each in busy)) / 1e9
+        return self.ended_s - self.since_start(min(each.started_ns for each in busy))
+
+    @property
+    def ended_s(self) -> float:
+        """When the last rank had ended, seconds after the start of the run; `seconds` if one has not."""
+        busy = [each for each in self.progress.values() if each.takes_part]
+        if not busy or not all(each.done and each.finished_ns for each in busy):
+            return self.seconds
+        return self.since_start(max(each.finished_ns for each in busy))
 
     def since_start(self, t_ns: int) -> float:
         """Return a time of the session's clock in seconds after the start of the run."""
@@ -186,16 +195,20 @@ class RunResult:
         return Series.of([]) if found is None else found
 
     def grid(self, bin_s: float = BIN_S) -> Numbers:
-        """Return the bin edges in seconds from the start of the run to its end; the last bin is the rest, of half a
-        bin to one and a half."""
-        whole = max(int(self.seconds / bin_s + 0.5), 1)
+        """Return the bin edges in seconds from the start of the run to the end of the last rank; the last bin is the
+        rest, of half a bin to one and a half."""
+        whole = max(int(self.ended_s / bin_s + 0.5), 1)
         edges = np.linspace(0.0, whole * bin_s, whole + 1)
-        edges[-1] = self.seconds or bin_s
+        edges[-1] = self.ended_s or bin_s
         return edges
 
     def rates(self, host: str, column: str, edges: Numbers) -> Numbers:
         """Return the rate per second of a cumulative counter of one host, one number per bin."""
-        return self.samples_of(host).rates(column, self.started_ns, edges)
+        until = edges.copy()
+        if math.isclose(until[-1], self.ended_s):
+            # Hosts are asked for the last time when all ranks have ended: what they tell then belongs to the last bin.
+            until[-1] = max(until[-1], self.seconds)
+        return self.samples_of(host).rates(column, self.started_ns, until) * np.diff(until) / np.diff(edges)
 
     def goodput_bps(self, edges: Numbers) -> Numbers:
         """Return the payload placed at all responders, bits per second."""
