@@ -22,6 +22,8 @@ import importlib
 import inspect
 import json
 import math
+import os
+import re
 import subprocess
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +36,7 @@ import yaml
 from mrc_host.answers import HostStatistics
 from mrc_host.requests import FinishJob, GetStatistics, GetView
 from mrc_topo import addressing, mininet_topo
+from mrc_topo.base import interruption
 from mrc_topo.base.errors import MrclabError, UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.labfile import LabError, lab_path, policy_class, read_lab
@@ -47,7 +50,7 @@ from mrclab.results import report, verdict
 from mrclab.results.check import Check
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import LabEvent, RunResult
-from mrclab.results.recording import Series
+from mrclab.results.recording import TIME
 from mrclab.runs import execute, precheck, sessions
 from mrclab.runs import experiment as experiments
 from mrclab.runs.endings import LOST
@@ -269,6 +272,7 @@ class Lab:
         RunError: it cannot be brought up here.
     """
 
+    @interruption.between_steps()
     def __init__(
         self,
         source: str | Path | Mapping[str, Any] | networkx.Graph | AnyTopo | None = "default",
@@ -282,7 +286,9 @@ class Lab:
         **keys: Any,
     ) -> None:
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(_file_of(source, keys))
+            # Two scripts at a time have two labs, and their jobs do not meet.
+            unnamed = "script" if clock == "virtual" else f"script-{os.getpid()}"
+            file = stack.enter_context(_file_of(source, keys, unnamed))
             options = {"switch": switch, "compiler": compiler, "payload": payload}
             try:
                 wanted = LabRequest.of(file, transport, **options, trust_code=trust_code, clock=clock)  # type: ignore[arg-type]
@@ -290,13 +296,13 @@ class Lab:
                 if file == str(source):
                     raise
                 # The script has written no file: what is wrong is among the arguments.
-                raise LabError([text.replace(file, "Lab(...)") for text in error.problems]) from None
+                place = re.compile(re.escape(file) + r"(:\d+)?")
+                raise LabError([place.sub("Lab(...)", text) for text in error.problems]) from None
             name = str(source) if isinstance(source, str | Path) else "script"
             run = RunDir(wanted.topology.lab.name)
-            ours = clock == "real" and (not run.exists() or run.is_dead())
-            session = stack.enter_context(sessions.session_for(wanted))
-            if ours:
+            if clock == "real" and (not run.exists() or run.is_dead()):
                 stack.enter_context(sessions.down_if_killed(run.name))
+            session = stack.enter_context(sessions.session_for(wanted))
             up, own = session.topology.lab, wanted.topology.lab
             other = [key for key in (*keys, "topology") if getattr(up, key) != getattr(own, key)]
             if other:
@@ -304,6 +310,9 @@ class Lab:
                     f"lab '{up.name}' is up with other {', '.join(other)}: `mrclab down {up.name}` first, or give name="
                 )
             self._open(session, stack.pop_all(), name, transport)
+            if self.broken:
+                notes = [f"was up with failures in force: {', '.join(self.broken)}; `mrclab restore` undoes them"]
+                sessions.print_warnings(up.name, notes)
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -334,6 +343,7 @@ class Lab:
         # A script that forgets to close, or dies by an exception, leaves no lab behind.
         self._finalizer = weakref.finalize(self, stack.close)
 
+    @interruption.between_steps()
     def close(self) -> None:
         """Take the lab down if this object brought it up; a job that still runs is given up."""
         self.job = None
@@ -351,6 +361,8 @@ class Lab:
         return self._session
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_finalizer"):
+            return "<Lab that could not be opened>"
         return f"<Lab {self.name}, {self.clock} clock{'' if self._finalizer.alive else ', closed'}>"
 
     def __enter__(self) -> Self:
@@ -381,6 +393,7 @@ class Lab:
         self.check_open()
         return self._idle.loop if self.job is None or self.job.done else self.job._run.loop
 
+    @interruption.between_steps()
     def advance(self, duration: Time) -> None:
         """Let time pass: simulate it, or wait. Scheduled actions are done, and a running job goes on.
 
@@ -444,12 +457,14 @@ class Lab:
         if lasts_s is not None:
             self._loop.add(begin_s + lasts_s, Action("restore", target, action.kind))
 
+    @interruption.between_steps()
     def _act(self, action: Action) -> Action:
         """Do an action now; a job that runs records it."""
         checked = self.session.failures.check(action)
         self._loop.click(checked)
         return checked
 
+    @interruption.between_steps()
     def start(
         self,
         workload: str,
@@ -487,7 +502,10 @@ class Lab:
 
     def _repr_html_(self) -> str:
         shape = f"{len(self.hosts)} hosts, {len(self.switches)} switches, {len(self.links)} links"
-        rows = {"clock": f"{self.clock}, {self.now:.3f} s", "broken": ", ".join(self.broken) or "nothing"}
+        if self._finalizer.alive:
+            rows = {"clock": f"{self.clock}, {self.now:.3f} s", "broken": ", ".join(self.broken) or "nothing"}
+        else:
+            rows = {"clock": f"{self.clock}, closed"}
         return table(f"Lab {self.name}: {shape}", rows)
 
 
@@ -545,6 +563,7 @@ class Job:
         """The payload that responders have placed up to now."""
         return self._run.result.delivered_bytes()
 
+    @interruption.between_steps()
     def wait(self) -> Result:
         """Let time pass until the job has ended by itself. Raises JobError if nothing bounds it."""
         workload = self._experiment.workload
@@ -555,6 +574,7 @@ class Job:
             self._run.proceed()
         return self._finish()
 
+    @interruption.between_steps()
     def stop(self) -> Result:
         """Let all ranks end after the same iteration, and return the result; again, return the same."""
         if self._result is None:
@@ -608,8 +628,9 @@ class Result(Frames):
         self.verdict = verdict.judge(run, topology, expect)
 
     def __repr__(self) -> str:
-        outcome = "passed" if self.passed else "failed"
-        return f"<Result of {self.run.workload} on {self.run.lab}, {outcome}, {self.goodput / 1e6:.1f} Mbit/s>"
+        missed = [f"{each.what} is {each.measured}, not {each.expected}" for each in self.checks if not each.passed]
+        outcome = f"failed: {'; '.join(missed)}" if missed else "passed"
+        return f"<Result of {self.run.workload} on {self.run.lab}, {self.goodput / 1e6:.1f} Mbit/s, {outcome}>"
 
     @property
     def passed(self) -> bool:
@@ -657,12 +678,13 @@ class Result(Frames):
         return found[0].recovery_s
 
     def frame(self, what: str = "goodput") -> dict[str, list[Any]]:
-        """Return columns of equal length: `goodput` (bit/s from t_s on), the hosts' `samples`, or what happened."""
+        """Return columns of equal length: `goodput` (bit/s from `t_s` on, until the next row or `seconds`), the hosts'
+        `samples` (counters since the lab came up), or the `events`. `t_s` counts from the start of the job."""
         if what == "goodput":
             edges = self.readings.edges[:-1]
             return {"t_s": edges.tolist(), "goodput_bps": self.readings.goodput_bps.tolist()}
         if what == "samples":
-            return _samples(self.run.samples)
+            return _samples(self.run)
         if what == "events":
             happened = self.run.happenings
             return {
@@ -756,12 +778,12 @@ def _experiment(
 
 
 @contextlib.contextmanager
-def _file_of(source: Any, keys: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the path or name of a lab file that says what `Lab` was given."""
+def _file_of(source: Any, keys: Mapping[str, Any], unnamed: str) -> Iterator[str]:
+    """Yield the path or name of a lab file that says what `Lab` was given; `unnamed`: the name without another."""
     if isinstance(source, str | Path) and not keys:
         yield str(source)
         return
-    document: dict[str, Any] = {"name": "script"}
+    document: dict[str, Any] = {"name": unnamed}
     if isinstance(source, str | Path):
         text, topology = read_lab(source)
         sessions.print_warnings(str(source), topology.notes)
@@ -817,14 +839,15 @@ def _graph(graph: Any, keys: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _samples(samples: Mapping[str, Series]) -> dict[str, list[Any]]:
+def _samples(run: RunResult) -> dict[str, list[Any]]:
     """Return the series of all hosts as columns, with None where a host has no such column."""
-    names = list(dict.fromkeys(name for series in samples.values() for name in series.columns))
-    columns: dict[str, list[Any]] = {name: [] for name in ("host", *names)}
-    for host, series in samples.items():
+    names = list(dict.fromkeys(name for series in run.samples.values() for name in series.columns if name != TIME))
+    columns: dict[str, list[Any]] = {name: [] for name in ("host", "t_s", *names)}
+    for host, series in run.samples.items():
         own = list(series.columns)
         values = dict(zip(own, series.take(own), strict=True))
         columns["host"] += [host] * len(series)
+        columns["t_s"] += ((values[TIME] - run.started_ns) / 1e9).tolist()
         for name in names:
             columns[name] += values[name].tolist() if name in values else [None] * len(series)
     return columns

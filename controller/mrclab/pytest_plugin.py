@@ -2,8 +2,8 @@
 
 Without the mark it is lab tiny. The report of the last job of a test that fails is kept in the test's `tmp_path`.
 
-A file of tests, or conftest.py, asks for it: `pytest_plugins = "mrclab.pytest_plugin"`. It is no entry point, since
-pytest would rewrite the assertions of all of mrclab then, in every run.
+`conftest.py` asks for it by `pytest_plugins = "mrclab.pytest_plugin"`. It is no entry point, since pytest would
+rewrite the assertions of all of mrclab then, in every run.
 """
 
 from __future__ import annotations

@@ -58,7 +58,10 @@ def test_the_script_of_the_readme_runs_on_both_clocks(clock: str, tmp_path: path
     assert result.frame("events")["what"] == ["freeze p0-t1.1", "restore p0-t1.1 (freeze)"]
     bins = result.frame()
     assert len(bins["t_s"]) == len(bins["goodput_bps"]) > 10
-    assert {"host", "t_ns"} <= result.frame("samples").keys()
+    samples = result.frame("samples")
+    # The last is asked for when all ranks have ended.
+    assert 0 <= min(samples["t_s"]) < 1
+    assert result.seconds <= max(samples["t_s"]) == pytest.approx(result.run.seconds)
     result.report(tmp_path / "report.html")
     assert "p0-t1.1" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "api-script" not in [run.name for run in all_runs()]
@@ -310,7 +313,7 @@ def test_recovery_is_that_of_the_first_failure() -> None:
 def test_expectations_are_checks_of_the_result() -> None:
     with Lab("tiny") as lab:
         lab.at("500ms", "p0-t1.0", kind="freeze")
-        result = lab.run("all_to_all", duration="1.5s", expect={"recovery": "1s", "min_share": 0.1})
+        result = lab.run("all_to_all", duration="3s", expect={"recovery": "1s", "min_share": 0.1})
         assert [each.what for each in result.checks if not each.passed] == []
         assert sum(each.what.endswith("after freeze p0-t1.0") for each in result.checks) == 2
         assert lab.results == [result]
@@ -334,6 +337,46 @@ def test_a_closed_lab_says_so() -> None:
         with pytest.raises(UsageError, match="lab 'tiny' is closed"):
             call()
     assert repr(lab) == "<Lab tiny, virtual clock, closed>"
+    assert "closed" in lab._repr_html_()
+
+
+def test_a_lab_that_could_not_be_opened_can_be_shown() -> None:
+    lab = Lab.__new__(Lab)
+    with pytest.raises(MrclabError):
+        lab.__init__("tiny", sed=3)  # type: ignore[misc]
+    assert repr(lab) == "<Lab that could not be opened>"
+
+
+INTERRUPTED = """
+import signal
+from mrclab import Lab
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with Lab("tiny") as lab:
+    job = lab.start("all_to_all")
+    for attempt in range(2):
+        print("runs", flush=True)
+        try:
+            lab.advance("10000s")
+        except KeyboardInterrupt:
+            print(lab.now < 10000)
+    lab.advance("1s")
+    print(job.stop().passed)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_simulated_time_leaves_a_lab_and_a_job_that_go_on() -> None:
+    """Again and again: a notebook's user stops a cell more than once."""
+    words = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None
+        for _ in range(2):
+            assert script.stdout.readline() == "runs\n"
+            time.sleep(0.6)
+            script.send_signal(signal.SIGINT)
+            assert script.stdout.readline() == "True\n"
+        said, errors = script.communicate(timeout=120)
+    assert (said, script.returncode) == ("True\n", 0), errors
 
 
 def test_import_of_the_package_imports_nothing_else() -> None:
@@ -372,14 +415,20 @@ def test_a_script_that_dies_takes_its_lab_down(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_script_that_is_killed_takes_its_lab_down(number: signal.Signals, tmp_path: pathlib.Path) -> None:
-    name = f"api-{number.name.lower()}"
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_script_that_is_killed_takes_its_lab_down(
+    number: signal.Signals, is_up: bool, tmp_path: pathlib.Path
+) -> None:
+    name = f"api-{number.name.lower()}-{is_up:d}"
     code = "import time\nfrom mrclab import Lab\n"
     code += f"lab = Lab('tiny', clock='real', name='{name}')\nprint('up', flush=True)\ntime.sleep(600)\n"
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as script:
         assert script.stdout is not None
-        assert script.stdout.readline() == "up\n"
-        assert name in [run.name for run in all_runs()]
+        if is_up:
+            assert script.stdout.readline() == "up\n"
+        while name not in [run.name for run in all_runs()]:
+            assert not is_up
+            time.sleep(0.01)
         script.send_signal(number)
     deadline = time.monotonic() + 60
     while name in [run.name for run in all_runs()]:
@@ -389,8 +438,6 @@ def test_a_script_that_is_killed_takes_its_lab_down(number: signal.Signals, tmp_
 
 PLUGIN = """
 import pytest
-
-pytest_plugins = "mrclab.pytest_plugin"
 
 @pytest.mark.lab("tiny", planes=1)
 def test_one_plane(lab):
@@ -405,7 +452,18 @@ def test_that_fails(lab):
 
 def test_plugin_gives_tests_a_lab_and_keeps_the_report_of_one_that_fails(tmp_path: pathlib.Path) -> None:
     (tmp_path / "test_mine.py").write_text(PLUGIN)
-    words = ["-P", "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "base"), str(tmp_path)]
+    (tmp_path / "conftest.py").write_text('pytest_plugins = "mrclab.pytest_plugin"\n')
+    words = [
+        "-P",
+        "-m",
+        "pytest",
+        "--strict-markers",
+        "-p",
+        "no:cacheprovider",
+        "--basetemp",
+        str(tmp_path / "base"),
+        str(tmp_path),
+    ]
     done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout

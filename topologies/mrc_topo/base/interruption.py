@@ -49,6 +49,8 @@ class Interruption:
         self.number = 0
         #: Whether nothing has begun that would have to be finished: the first signal ends the process, then.
         self.idle = False
+        #: Whether the second signal does not end the process, which is a user's.
+        self.patient = False
         self._at = 0.0
         self._due = False
         self._last_acts: list[Callable[[], object]] = []
@@ -59,7 +61,7 @@ class Interruption:
             self._end_at_once(number)
         elif not self.number:
             self.number, self._at, self._due = number, time.monotonic(), True
-        elif time.monotonic() - self._at > SAME_S:
+        elif time.monotonic() - self._at > SAME_S and not self.patient:
             self._end_at_once(number)
 
     def _end_at_once(self, number: int) -> None:
@@ -170,7 +172,7 @@ def completed(futures: Iterable[Future[R]]) -> Iterator[Future[R]]:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[Interruption]:
+def interruptible(signals: Sequence[signal.Signals] = SIGNALS) -> Iterator[Interruption]:
     """Take the signals over for as long as the context lasts (only the main thread can handle any).
 
     Inside of another such context it is the same one.
@@ -184,7 +186,7 @@ def interruptible() -> Iterator[Interruption]:
         return
     outer = _current
     made = outer or Interruption()
-    before = [signal.signal(number, made.heard) for number in SIGNALS]
+    before = [signal.signal(number, made.heard) for number in signals]
     _current = made
     try:
         yield made
@@ -194,6 +196,28 @@ def interruptible() -> Iterator[Interruption]:
         made.check()
         raise
     finally:
-        for number, handler in zip(SIGNALS, before, strict=True):
+        for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
         _current = outer
+
+
+@contextlib.contextmanager
+def between_steps() -> Iterator[None]:
+    """Let a signal take effect between the steps of the work in this context, where nothing is half done.
+
+    For scripts: KeyboardInterrupt after Ctrl-C, the end of the process after SIGTERM. A signal that the script handles
+    itself is left alone.
+    """
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    taken = [number for number, handler in usual.items() if signal.getsignal(number) is handler]
+    if _current is not None or not taken:
+        yield
+        return
+    try:
+        with interruptible(taken) as made:
+            made.patient = True
+            yield
+    except Interrupted as interrupted:
+        if interrupted.number == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        signal.raise_signal(interrupted.number)

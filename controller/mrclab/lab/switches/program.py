@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import p4lite.compiler
 from mrc_topo.base import document, interruption
 from mrc_topo.base.document import DocumentError
-from mrc_topo.base.errors import ExitCode, MrclabError
+from mrc_topo.base.errors import MrclabError, UsageError
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.plain import DecodeError, decode, encode
 from mrc_topo.shipped import shipped
@@ -58,10 +58,8 @@ class ProgramError(MrclabError):
     """A program that does not compile; the text has the compiler's first error."""
 
 
-class OwnProgramError(ProgramError):
+class OwnProgramError(ProgramError, UsageError):
     """A program named by a lab file that cannot be read, does not compile, or does not fit the lab's tables."""
-
-    exit_code = ExitCode.USAGE
 
 
 #: The switches' program in a run's result: `file`, `sha256` and `files`.
