@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mrc_topo.base.plain import decode, encode
+from mrc_topo.capacity import Capacity
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
@@ -170,6 +171,6 @@ def test_capacity_lost_is_what_maximum_flows_say(topology: Topology, data: st.Da
             ledger.fail(fake, action)
     assert ledger.expected_loss([host]) == pytest.approx(max(lost(topology, ledger.causes, [host]), 0.0), abs=1e-5)
     for cause in ledger.causes:
-        by_itself = kinds.KINDS[cause.kind].capacity_lost(topology, cause, host)
+        by_itself = Capacity(topology).lost(host, kinds.KINDS[cause.kind].effects(topology, cause).rates(topology))
         assert by_itself == pytest.approx(max(lost(topology, [cause], [host]), 0.0), abs=1e-5)
         assert by_itself <= ledger.expected_loss() + 1e-9 or "rate_bps" in str(ledger.causes)

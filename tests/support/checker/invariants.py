@@ -11,7 +11,7 @@ from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import Opcode
 from support.checker.packets import opcode_of
 from support.checker.scenario import MRC
-from support.proto.progress import what_is_stuck
+from support.proto.progress import what_is_stuck, what_is_wrong
 
 if TYPE_CHECKING:
     from support.checker.ends import End
@@ -60,7 +60,7 @@ def _completions(end: End) -> str | None:
             return f"immediates arrived as {immediates}, of {expected}"
         if qp.state is QpState.ERROR and len(sent) != len(posted):
             return f"the queue pair is in ERROR, and {len(sent)} of {len(posted)} requests have completed"
-    requests, receives = end.own[: end.record.posted], range(end.record.receives)
+    requests, receives = end.own[: end.record.posted], [*range(end.record.receives)]
     for each in end.record.done:
         if each.number not in (requests if each.kind in _SENT else receives):
             return f"{each.kind.name} {each.number} completed, and was not posted"
@@ -98,8 +98,8 @@ def _ports(end: End) -> str | None:
 
 def _mrc(end: End) -> str | None:
     """Check progress, the account of bytes in flight, windows, and silence in ERROR."""
-    if stuck := what_is_stuck(end.core):
-        return stuck[0]
+    if wrong := what_is_stuck(end.core) or what_is_wrong(end.core):
+        return wrong[0]
     for pair, qp in enumerate(end.qps):
         if problem := _mrc_pair(end, pair, qp):
             return problem

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from support.proto.progress import what_is_stuck
+from support.proto.progress import what_is_stuck, what_is_wrong
 
 GIGABIT = 1_000_000_000
 TRIMMABLE = frozenset((4, 8))
@@ -285,6 +285,8 @@ class Net:
         if timer is not None and (host.timer_at is None or timer < host.timer_at):
             host.timer_at = timer = max(timer, now)
             self.at(timer, self._timer, host, timer)
+        if self.events % 64 == 0 and (wrong := what_is_wrong(core)):
+            raise AssertionError(f"{wrong[0]} at {now / 1e6:.3f} ms after {self.events} events")
         if stuck := what_is_stuck(core):
             raise Stalled(f"{stuck[0]} at {now / 1e6:.3f} ms after {self.events} events")
 

@@ -14,6 +14,17 @@ from mrc_host.proto.reliability.scoreboard import IN_FLIGHT
 from mrc_host.proto.timers import TimerKind, TimerQueue
 
 
+def what_is_wrong(core: Any) -> list[str]:
+    """Return a sentence for every MRC queue pair of `core` whose state contradicts itself."""
+    found: list[str | None] = []
+    for qp in core._qps.values() if isinstance(core, Endpoint) else ():
+        found.append(qp.association.evs.problem())
+        if qp.state is QpState.RTS:
+            board = qp.requestor.board
+            found.append(board.problem() or qp.requestor.account.problem(board.outstanding.values()))
+    return [problem for problem in found if problem is not None]
+
+
 def what_is_stuck(core: Any) -> list[str]:
     """Return a sentence for every MRC queue pair of `core` that waits for nothing that can happen."""
     if not isinstance(core, Endpoint):

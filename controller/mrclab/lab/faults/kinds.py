@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, cast
 
-from mrc_topo.capacity import Capacity
 from mrc_topo.topology import Host, Link, Switch, Topology
 from mrclab.lab.faults.action import DOWN, UP, Action, Effects, FailureError, Setting, Way
 from p4lite.switch.fabric.values import SwitchState
@@ -71,10 +70,6 @@ class FailureKind(abc.ABC):
     @abc.abstractmethod
     def effects(self, topology: Topology, action: Action) -> Effects:
         """Return the effects of an action that was checked."""
-
-    def capacity_lost(self, topology: Topology, action: Action, host: int) -> float:
-        """Return the share of a host's capacity that this failure alone costs (`mrc_topo.capacity`)."""
-        return Capacity(topology).lost(host, self.effects(topology, action).rates(topology))
 
 
 def _setting_fits(key: str, value: object) -> tuple[bool, str]:

@@ -12,6 +12,7 @@ below zero. Only this module writes a controller's `inflight`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from mrc_host.proto.congestion.control import CongestionControl
@@ -58,6 +59,13 @@ class InflightAccount:
         if self._cc is not None:
             self._cc.inflight += now - self.in_flight
         self.in_flight = now
+
+    def problem(self, packets: Iterable[InFlightPacket]) -> str | None:
+        """Return what is wrong with the account of these, which are all that are not acknowledged; None: it has the sum
+        of the sizes of those that are counted, apart from what the peer has received and not acknowledged."""
+        counted = sum(packet.size for packet in packets if packet.counted)
+        sent = self._sent - self._lost - self.acknowledged
+        return None if sent == counted else f"{sent} bytes are on the account, and the packets of {counted} bytes"
 
     def send(self, size: int) -> None:
         """Add a packet of nominal `size` bytes that left."""

@@ -202,6 +202,17 @@ class EvSet:
 
     # --- state ---
 
+    def problem(self) -> str | None:
+        """Return what is wrong with the sets; None: an EV that is GOOD or SKIP is in one set of its plane, one that is
+        ASSUMED_BAD has a streak and is no backup, one that is DENIED is in none."""
+        for ev, state in enumerate(self.state):
+            plane = self.universe.planes[ev]
+            active, backup = self.order[plane].count(ev), self.backup[plane].count(ev)
+            right = active + backup == 1 if state in (GOOD, SKIP) else active <= (state == ASSUMED_BAD) and not backup
+            if not right or (ev in self.streak) != (state == ASSUMED_BAD):
+                return f"EV {ev} is {STATES[state].name}, {active} times active and {backup} times backup"
+        return None
+
     def denies(self, value: int) -> bool:
         """Return whether an EV (its value) is DENIED here."""
         ev = self.universe.index.get(value)

@@ -113,6 +113,18 @@ class Scoreboard:
         """Return the highest PSN up to which everything has been acknowledged, by SACK or transport ACK."""
         return self.una - 1 if self.outstanding else self.nxt - 1
 
+    def problem(self) -> str | None:
+        """Return what is wrong; None: the outstanding PSNs ascend from `una` to below `nxt`, none of them is known to
+        be received, and each in flight has its place in an order that a timer looks at."""
+        last = self.una - 1
+        for psn, sent in self.outstanding.items():
+            if not last < psn < self.nxt or self.sacked >> psn - self.una & 1:
+                return f"PSN {psn} is outstanding after {last}; una {self.una}, nxt {self.nxt}, sacked {self.sacked:b}"
+            if sent.state == IN_FLIGHT and sent not in self.orders[sent.plane] and self.slow.get(psn) is not sent:
+                return f"PSN {psn} is in flight, and no timer looks at it"
+            last = psn
+        return None
+
     def lost(self) -> int:
         """Return how many packets are inferred lost and not sent again yet."""
         return sum(sent.state == LOST for sent in self.outstanding.values())

@@ -79,7 +79,6 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_inject": (c_int, _P, c_char_p, c_uint32, c_uint64, POINTER(c_uint64)),
     "pf_port_generate": (c_int, _P, c_char_p, POINTER(c_uint32), c_uint32, c_uint64, c_uint64, c_uint64),
     "pf_run": (c_int, _P, c_uint64, c_uint32, "pf_batch"),
-    "pf_next_event": (c_uint64, _P),
     "pf_transmitters": (c_int, _P, POINTER(_P), c_uint32, "pf_transmitter", POINTER(c_uint64)),
     "pf_send": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, POINTER(c_uint64)),
     "pf_exchange": (

@@ -220,11 +220,6 @@ class Fabric:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def next_event_ns(self) -> int | None:
-        """Return when something happens next by itself (virtual clock); None for never."""
-        at = int(self._core.c.pf_next_event(self._core.pointer))
-        return None if at == self._core.no_time else at
-
     def run_until(self, t_ns: int) -> list[DeliveryTuple]:
         """Do everything due up to and including t_ns (virtual clock); now_ns is t_ns afterwards.
 

@@ -308,7 +308,6 @@ int pf_port_generate(struct port *p, const uint8_t *frames, const uint32_t *leng
 /* Virtual clock. With stop_on_delivery the run ends when no reaction to the first delivery can be missed.
  * `out`: what was delivered since the last call; valid until the next call of any function here. */
 int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struct pf_batch *out);
-uint64_t pf_next_event(struct fabric *f);
 /* Many hosts at once, virtual clock. `ports` are theirs; `transmitters` (as many) is what decides when they are free. */
 int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count, struct pf_transmitter *transmitters,
                     uint64_t *lookahead_ns);

@@ -146,12 +146,6 @@ int pf_run(struct fabric *f, uint64_t until_ns, uint32_t stop_on_delivery, struc
     return run_locked(f, until_ns, stop_on_delivery, 0, out);
 }
 
-uint64_t pf_next_event(struct fabric *f)
-{
-    LOCKED(f);
-    return next_time(f);
-}
-
 /* -- hosts of the virtual clock, many at once: one call takes what they send, and brings what concerns them --------- */
 
 int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count, struct pf_transmitter *transmitters,
