@@ -7,6 +7,7 @@ from the formulas of UET 1.0, 3.6.13, for the scripted samples.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Control, Need, Settings
@@ -587,3 +588,26 @@ def nscc_loss(c: Script) -> None:
     c.sack(trigger, -1, [10], tx_timestamp=_no_sample(trigger))
     again = [packet for packet in c.drain() if packet["rtx"]]
     c.check(1 <= len(again) <= 3, f"{len(again)} of ten lost packets left at once; the window shrank by their bytes")
+
+
+@case(
+    "rtt-third-transmission",
+    _CC,
+    "Without timestamps the answer to a packet that was sent three times is no sample of the round trip.",
+    Basis.NOTES,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=replace(_nscc(), timestamps=False, ev_count=1, ev_active=1, ev_min_active=1),
+)
+def rtt_third_transmission(c: Script) -> None:
+    c.post(_MTU)  # the base RTT is that of whole packets
+    c.expect("WRITE_ONLY")
+    for _ in range(2):
+        packet = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    c.advance(_BASE_NS // 10)  # the answer is that to the second transmission
+    c.sack(packet, 0)
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    c.check(found > 3 * _BDP // 10, f"{found:,} bytes are in flight, as if the base RTT were a tenth")

@@ -52,6 +52,26 @@ def nack_last_hop_repeats(c: Script) -> None:
 
 
 @case(
+    "nack-late-ev",
+    _TRIM,
+    "A NACK of an earlier transmission concerns the EV that it names, and repeats nothing.",
+    Basis.NOTES,
+    "§5, §7",
+    Need.POST,
+    Need.EVS,
+    settings=_QUIET,
+)
+def nack_late_ev(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    again = c.expect("WRITE_ONLY", rtx=1)
+    c.nack(packet, NackReason.TRIMMED)
+    c.expect_nothing("WRITE_ONLY")
+    c.expect_ev_state(packet.ev, PathState.SKIP)
+    c.expect_ev_state(again.ev, PathState.GOOD)
+
+
+@case(
     "nack-trim-budget",
     _TRIM,
     "Trims cost at most one retry in each local ACK timeout, so that an incast does not end a queue pair.",

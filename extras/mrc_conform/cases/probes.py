@@ -348,3 +348,25 @@ def endpoint_op_unknown(c: Script) -> None:
     for op in (2, 3):
         c.send("ENDPOINT_REQUEST", op=op, psn=0x3C4D)
     c.expect_nothing("ENDPOINT_RESPONSE")
+
+
+@case(
+    "probe-after-outage",
+    _PROBE,
+    "EVs that failed before the peer's port was down for long are probed when it is up again.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=Settings(tail_probe=False),
+)
+def probe_after_outage(c: Script) -> None:
+    bad = condemn(c)
+    mask = (1 << c.settings.planes) - 1
+    c.send("ENDPOINT_REQUEST", op=0, psn=8, port_status_mask=mask & ~(1 << bad.port), port=1 - bad.port)
+    c.advance(20 * c.settings.probe_interval_ns)
+    c.drain({"PROBE"})
+    c.send("ENDPOINT_REQUEST", op=0, psn=9, port_status_mask=mask, port=1 - bad.port)
+    for _ in range(c.settings.probes_to_revive):
+        c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev), 0)
+    c.expect_ev_state(bad.ev, PathState.GOOD)

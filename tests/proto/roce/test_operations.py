@@ -297,8 +297,9 @@ def test_atomics_return_what_was_there() -> None:
     assert U64.unpack_from(b.memory, 8) == (77,)
 
 
-def test_a_repeated_atomic_is_answered_from_the_table_and_not_executed() -> None:
-    wire = Wire()
+@pytest.mark.parametrize("most", [1, 16])
+def test_a_repeated_atomic_is_answered_from_the_table_and_not_executed(most: int) -> None:
+    wire = Wire(max_dest_rd_atomic=most)
     a, b = wire.ends
     lost: list[int] = []
 
