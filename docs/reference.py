@@ -346,8 +346,11 @@ def conformance_cases() -> str:
         "Look up here which rules `mrclab conform` tests and where each stands. The page is made from the program."
     ]
     lines += ["[Test an endpoint](../howto/test-an-endpoint.md) says how to run them.", ""]
-    lines += [f"There are {len(cases)} cases. {ours} rules are only our reading: another's endpoint that does otherwise"]
-    lines += ["is *different*, and does not fail. `§` is a section of the [protocol notes](mrc-protocol.md).", ""]
+    lines += [f"There are {len(cases)} cases. {ours} rules are only our reading: an endpoint of others that does not"]
+    lines += [
+        "follow one is *different*, and does not fail. `§` is a section of the [protocol notes](mrc-protocol.md).",
+        "",
+    ]
     for area in dict.fromkeys(each.area for each in cases):
         name = area.value
         lines += [f"## {name[0].upper()}{name[1:]}", "", f"`mrclab conform --only {area.name.lower()}`", ""]

@@ -137,6 +137,15 @@ def test_closed_queue_pair_is_kept_no_longer_than_retries_last() -> None:
     assert len(s.packets(Opcode.ACK, host=1)) == 1 + RELIABILITY.linear_cnt + RELIABILITY.exp_cnt
 
 
+def test_peer_that_would_be_retried_for_ever_is_notified_of_the_close_eight_times_more() -> None:
+    s = story(reliability=dataclasses.replace(RELIABILITY, exp_cnt=25))
+    s.lose(lambda p: p.host == 1)
+    close(s)
+    s.net.run(max_time_ns=100 * MS)
+    assert s.connection.target.core.statistics().qps == []
+    assert len(s.packets(Opcode.ACK, host=1)) == 1 + RELIABILITY.linear_cnt + 8
+
+
 @pytest.mark.parametrize("roce", [False, True])
 def test_a_queue_pair_that_is_destroyed_completes_nothing_more(roce: bool) -> None:
     """Another one may fill the completion queue, and would end with it."""

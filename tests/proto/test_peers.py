@@ -10,7 +10,8 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState
+from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
+from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire import packet as wire
@@ -241,6 +242,48 @@ def test_a_port_is_up_while_it_has_a_carrier_and_is_enabled() -> None:
         if isinstance(event, PortChanged):
             changes.append(event.up)
     assert changes == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("told", "document", "newest"), [(3, 0x1FFFE, 0x20003), (0xFFFE, 0x20003, 0x20003), (7, 0x20003, 0x20007)]
+)
+def test_a_status_from_before_any_document_is_ordered_by_its_16_bits(told: int, document: int, newest: int) -> None:
+    core = lone()
+    peer = Peer(core.context, bytes(15) + b"\x02", core.peers, core._node)
+    assert peer.newer(told) == told
+    peer.remote_status = told
+    assert peer.newer_document(1, document) == (newest == document)
+    assert peer.remote_status == newest
+
+
+# --- the last queue pair ---
+
+
+def test_nothing_of_a_peer_is_due_when_its_last_queue_pair_is_gone() -> None:
+    b = bench(2)
+    one, two = b.add_host(), b.add_host()
+    connection = b.connect(one, two)
+    core, timers = one.core, one.core.context.timers
+    for up in (False, True):
+        core.set_port_state(1, up, 0)
+    core.post_write(connection.qp, bytes(100 * MTU), 0, 0, 1)
+    core.datagrams_to_send(0, 0, 1 << 20)  # ahead of the other port
+    assert timers.is_armed(TimerKind.PORT_STATUS, connection.qp.peer)
+    assert timers.is_armed(TimerKind.BALANCE, connection.qp.qpcc)
+    core.destroy_qp(connection.qp, 0)
+    assert core.next_timer() is None
+
+
+def test_a_plane_that_only_a_former_queue_pair_used_is_not_waited_for() -> None:
+    b = bench(2)
+    one, two = b.add_host(), b.add_host()
+    former, qp = (b.connect(one, two).qp for _ in range(2))
+    for row in one.core.query_evs(qp):
+        if row.plane == 1:
+            one.core.set_ev_state(qp, row.ev, EvState.DENIED, 0)
+    assert qp.qpcc.balance.mask == 0b11
+    one.core.destroy_qp(former, 0)
+    assert qp.qpcc.balance.mask == 0b01
 
 
 # --- a peer that starts again ---

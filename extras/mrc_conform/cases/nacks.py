@@ -134,6 +134,27 @@ def nack_pause_doubles(c: Script) -> None:
 
 
 @case(
+    "nack-pause-burst",
+    _NACK,
+    "Refusals that come in one pause are one: the next pause is two round trips.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_burst(c: Script) -> None:
+    c.post(4 * c.settings.mtu)
+    for factor in (1, 2):
+        packets = c.drain()
+        since = c.now
+        for packet in packets:
+            c.nack(packet, NackReason.NO_RESOURCE)
+        first = c.expect(packets[0].opcode, after=factor * c.settings.base_rtt_ns, since=since)
+        c.pending.append(first)
+
+
+@case(
     "nack-pause-ends",
     _NACK,
     "An acknowledged packet ends the series: the next pause is a round trip again.",

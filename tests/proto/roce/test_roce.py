@@ -451,6 +451,20 @@ def test_byte_counter_leads_to_hyper_increase() -> None:
     assert control.target >= low + 1e9  # hyper: both the timer and the counter are past fast recovery
 
 
+def test_a_cut_begins_the_rounds_and_their_bytes_afresh() -> None:
+    control = Dcqcn(DcqcnConfig(byte_counter=1000), 100_000_000_000)
+    control.on_cnp(1_000_000)
+    for _ in range(5):
+        control.on_sent(1000)
+    control.on_sent(999)
+    control.on_cnp(1_001_000)
+    cut, target = control.rate, control.target
+    control.on_sent(999)
+    assert control.rate == cut
+    control.on_sent(1)
+    assert (control.rate, control.target) == ((cut + target) / 2, target)
+
+
 def test_disabled_control_keeps_line_rate() -> None:
     control = Dcqcn(DcqcnConfig(enabled=False), 10**9)
     control.on_cnp(5)
