@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
+from mrc_conform.cases.shorthand import condemn
 from mrc_conform.device import Need, Outcome, PathState, Settings
 from mrc_conform.script import Script
 
@@ -300,3 +301,22 @@ def port_all_down_returns(c: Script) -> None:
     c.sack(packet, 0)
     c.ack(0, 1)
     c.expect_completion(wr)
+
+
+@case(
+    "port-returns-probes",
+    _PORT,
+    "EVs that look bad are probed at once when a port of the endpoint returns.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(tail_probe=False),
+)
+def port_returns_probes(c: Script) -> None:
+    bad = condemn(c)
+    c.device.set_port(bad.port, False)
+    c.advance(c.settings.probe_interval_ns // 2)
+    c.device.set_port(bad.port, True)
+    c.expect("PROBE", within=c.settings.probe_interval_ns // 4, ev=bad.ev)
