@@ -15,7 +15,7 @@ from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire import packet as wire
-from mrc_host.proto.wire.fields import EndpointOp, Opcode
+from mrc_host.proto.wire.fields import EndpointOp, NackReason, Opcode
 from support.proto.peers import MS, MTU, PLANES, bench, lone
 from support.proto.workload import Bench
 
@@ -269,7 +269,12 @@ def test_nothing_of_a_peer_is_due_when_its_last_queue_pair_is_gone() -> None:
     for up in (False, True):
         core.set_port_state(1, up, 0)
     core.post_write(connection.qp, bytes(100 * MTU), 0, 0, 1)
-    core.datagrams_to_send(0, 0, 1 << 20)  # ahead of the other port
+    (*_, last) = core.datagrams_to_send(0, 0, 1 << 20)  # ahead of the other port
+    two.core.set_receive_pressure(0, refuse=NackReason.NO_RESOURCE)
+    two.core.receive_datagram(0, last, 0)
+    (*_, nack) = two.core.datagrams_to_send(0, 0, 9000)
+    core.receive_datagram(0, nack, 0)
+    assert timers.is_armed(TimerKind.BACKOFF, connection.qp.requestor.recovery)
     assert timers.is_armed(TimerKind.PORT_STATUS, connection.qp.peer)
     assert timers.is_armed(TimerKind.BALANCE, connection.qp.qpcc)
     core.destroy_qp(connection.qp, 0)

@@ -591,23 +591,25 @@ def nscc_loss(c: Script) -> None:
 
 
 @case(
-    "rtt-third-transmission",
+    "rtt-another-transmission",
     _CC,
-    "Without timestamps the answer to a packet that was sent three times is no sample of the round trip.",
+    "Without timestamps the answer to a packet that was sent again is a sample of no transmission but its own.",
     Basis.NOTES,
     "§8",
     Need.EXACT_TIME,
     Need.POST,
     settings=replace(_nscc(), timestamps=False, ev_count=1, ev_active=1, ev_min_active=1),
 )
-def rtt_third_transmission(c: Script) -> None:
-    c.post(_MTU)  # the base RTT is that of whole packets
-    c.expect("WRITE_ONLY")
-    for _ in range(2):
-        packet = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
-    c.advance(_BASE_NS // 10)  # the answer is that to the second transmission
-    c.sack(packet, 0)
-    c.ack(0, 1)
+def rtt_another_transmission(c: Script) -> None:
+    # The answer is that to the transmission before the last: after two to the first, after three to another repetition.
+    for index, times in enumerate((1, 2)):
+        c.post(_MTU)  # the base RTT is that of whole packets
+        c.expect("WRITE_ONLY")
+        for _ in range(times):
+            packet = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+        c.advance(_BASE_NS // 10)
+        c.sack(packet, index, rtx=times - 1)
+        c.ack(index, index + 1)
     c.post(4_000_000)
     found = sum(sent.size for sent in c.drain())
     c.check(found > 3 * _BDP // 10, f"{found:,} bytes are in flight, as if the base RTT were a tenth")

@@ -336,3 +336,20 @@ def ev_reverse_once(c: Script) -> None:
     c.check(len(turns) == 13, f"{len(turns)} SACKs answer 13 packets")
     c.check(len(set(turns[1:])) == 1, f"the answers to 12 repetitions in 1.2 us have {len(set(turns[1:]))} EVs")
     c.check(turns[0] != turns[1], "the EV of an answer that did not arrive is kept")
+
+
+@case(
+    "ev-reverse-proven",
+    _EV,
+    "Answers travel on the EV that last carried data without a mark.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    settings=_ONE_PLANE,
+)
+def ev_reverse_proven(c: Script) -> None:
+    (good,) = answered(c, 1)
+    (marked,) = answered(c, 1, 1, m=1)
+    c.check(good.ev != marked.ev, "two packets in a row have the same EV")
+    c.send(c.data(0))
+    c.expect("SACK", ev=good.ev)

@@ -88,6 +88,24 @@ def port_repeated_slower(c: Script) -> None:
 
 
 @case(
+    "port-repeated-afresh",
+    _PORT,
+    "A later port status is repeated after the first interval again, however long the one before was unanswered.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.EXACT_TIME,
+)
+def port_repeated_afresh(c: Script) -> None:
+    c.device.set_port(0, False)
+    for _ in range(4):
+        c.expect("ENDPOINT_REQUEST", within=10**8)
+    c.device.set_port(0, True)
+    up = c.expect("ENDPOINT_REQUEST", port_status_mask=0b11)
+    c.expect("ENDPOINT_REQUEST", after=c.settings.status_repeat_ns, since=up.at_ns, psn=up["psn"])
+
+
+@case(
     "port-wrong-answer",
     _PORT,
     "An answer to another request id does not end the repetitions.",

@@ -99,6 +99,23 @@ def test_probes_shrink_with_the_window() -> None:
         assert least <= len(probes) <= most
 
 
+def test_every_ev_probe_of_a_controller_ends_at_its_own_time() -> None:
+    s = story()
+    core = s.connection.source.core
+    s.net.set_path(False)
+    asked = [core.probe_ev(s.responder_host.address, 5, 0, 0, timeout_ns=TIMEOUT * times) for times in (3, 1, 2)]
+    ended = []
+    for turn in (1, 2, 3):
+        core.handle_timer(TIMEOUT * turn)
+        while (event := core.next_event()) is not None:
+            if isinstance(event, ProbeResult):
+                ended.append((turn, event.token))
+        due = core.next_timer()
+        assert due is None or due > TIMEOUT * turn
+    assert ended == [(1, asked[1]), (2, asked[2]), (3, asked[0])]
+    assert due is None
+
+
 def test_a_late_answer_to_another_ev_probe_of_a_controller_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     s = story()
     core, other = s.connection.source.core, s.responder_host
