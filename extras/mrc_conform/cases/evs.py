@@ -353,3 +353,21 @@ def ev_reverse_proven(c: Script) -> None:
     c.check(good.ev != marked.ev, "two packets in a row have the same EV")
     c.send(c.data(0))
     c.expect("SACK", ev=good.ev)
+
+
+@case(
+    "ev-reverse-each-plane",
+    _EV,
+    "A repetition on one plane changes the EV of the answers there, whatever came on another.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=_TWO_PLANES,
+)
+def ev_reverse_each_plane(c: Script) -> None:
+    for port in (0, 1):
+        turns = []
+        for _ in range(2):
+            c.send(c.data(port), port=port)
+            turns.append(c.expect("SACK", port=port).ev)
+        c.check(turns[0] != turns[1], f"a repetition on plane {port} is answered on the same EV")

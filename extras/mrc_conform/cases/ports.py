@@ -338,3 +338,24 @@ def port_returns_probes(c: Script) -> None:
     c.advance(c.settings.probe_interval_ns // 2)
     c.device.set_port(bad.port, True)
     c.expect("PROBE", within=c.settings.probe_interval_ns // 4, ev=bad.ev)
+
+
+@case(
+    "port-flaps-cost-nothing",
+    _PORT,
+    "A packet that ports which go down have lost has used up no retry.",
+    Basis.OURS,
+    "§4",
+    Need.PORTS,
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(tail_probe=False),
+)
+def port_flaps_cost_nothing(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    for _ in range(30):
+        c.advance(c.ack_timeout_ns * 6 // 10)
+        c.device.set_port(packet.port, False)
+        c.device.set_port(packet.port, True)
+        packet = c.expect("WRITE_ONLY", rtx=1)

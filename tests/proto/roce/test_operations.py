@@ -74,14 +74,14 @@ def test_a_send_without_a_receive_waits_for_one_unless_rnr_retries_are_spent() -
 
 
 def test_a_gap_after_an_rnr_nak_is_noticed_though_it_had_been_one_before() -> None:
-    """Selective repeat: the 101st packet is lost, the 102nd is kept early, refused, repeated and lost."""
-    wire = Wire(selective_repeat=True, min_rnr_timer=1, initial_psn=100)
+    """Selective repeat, across the wrap: PSN 0 is lost, PSN 1 is kept early, refused, repeated and lost."""
+    wire = Wire(selective_repeat=True, min_rnr_timer=1, initial_psn=0xFFFFFF)
     a, b = wire.ends
     sent: list[int] = []
 
     def lose(sender: int, packet: bytes) -> bool:
         sent.append(psn_of(packet) if sender == 0 else -1)
-        return (sent[-1], sent.count(sent[-1])) in ((101, 1), (102, 2))
+        return (sent[-1], sent.count(sent[-1])) in ((0, 1), (1, 2))
 
     wire.rule = lose
     for number in range(2):
@@ -92,7 +92,7 @@ def test_a_gap_after_an_rnr_nak_is_noticed_though_it_had_been_one_before() -> No
     b.core.post_recv(b.qp, 8)
     wire.run()
     assert statuses(wire.completions(0)) == [(number, OK) for number in range(4)]
-    assert sent.count(102) == 3
+    assert sent.count(1) == 3
     assert a.core.statistics().endpoint["timeouts"] == 0
 
 
