@@ -73,6 +73,24 @@ def test_a_send_without_a_receive_waits_for_one_unless_rnr_retries_are_spent() -
     assert wire.states() == [QpState.ERROR, QpState.RTS]
 
 
+@pytest.mark.parametrize("lacks", ["receive", "answer"])
+def test_every_request_has_all_its_retries(lacks: str) -> None:
+    """One retry is enough for each of many requests that need one."""
+    wire = Wire(rnr_retry=1, retry_cnt=1, min_rnr_timer=1)
+    a, b = wire.ends
+    for number in range(3):
+        if lacks == "answer":
+            b.core.post_receive(b.qp, number, [b.element(0, 4)])
+            wire.rule = lambda sender, packet: sender == 0 and wire.opcodes(0).count(packet[48]) % 2 == 1
+        a.core.post_send(a.qp, b"once", number)
+        wire.run(5_000)
+        assert wire.completions(0) == []
+        if lacks == "receive":
+            b.core.post_receive(b.qp, number, [b.element(0, 4)])
+        wire.run(MS)
+        assert statuses(wire.completions(0)) == [(number, OK)]
+
+
 def test_a_gap_after_an_rnr_nak_is_noticed_though_it_had_been_one_before() -> None:
     """Selective repeat, across the wrap: PSN 0 is lost, PSN 1 is kept early, refused, repeated and lost."""
     wire = Wire(selective_repeat=True, min_rnr_timer=1, initial_psn=0xFFFFFF)
