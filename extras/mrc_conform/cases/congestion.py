@@ -613,3 +613,25 @@ def rtt_another_transmission(c: Script) -> None:
     c.post(4_000_000)
     found = sum(sent.size for sent in c.drain())
     c.check(found > 3 * _BDP // 10, f"{found:,} bytes are in flight, as if the base RTT were a tenth")
+
+
+@case(
+    "nscc-loss-once",
+    _CC,
+    "A packet that is repeated in silence takes its bytes off the window once.",
+    Basis.OURS,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=_nscc(20_000),
+)
+def nscc_loss_once(c: Script) -> None:
+    c.post(_MTU)
+    packet = c.expect("WRITE_ONLY")
+    for _ in range(4):
+        packet = c.expect("WRITE_ONLY", within=8 * c.ack_timeout_ns)
+    c.sack(packet, 0, tx_timestamp=_no_sample(packet))
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    c.check(20_000 - 3 * _FULL < found <= 20_000 - _FULL + 300, f"{found:,} bytes are in flight after one loss")

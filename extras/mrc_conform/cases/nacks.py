@@ -88,6 +88,25 @@ def nack_trim_budget(c: Script) -> None:
     c.expect_state(PairState.RTS)
 
 
+@case(
+    "nack-trim-for-ever",
+    _TRIM,
+    "A packet that is trimmed for as long as retries last ends the queue pair.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_trim_for_ever(c: Script) -> None:
+    wr = c.post(8)
+    for _ in range(40):
+        for packet in c.drain():
+            c.advance(c.ack_timeout_ns // 2)
+            c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+
+
 def _refusal(name: str) -> None:
     reason = int(getattr(NackReason, name))
     label = name.replace("_", "-").lower()
