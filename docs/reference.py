@@ -11,6 +11,7 @@ import contextlib
 import enum
 import inspect
 import io
+import pathlib
 import re
 import sys
 import types
@@ -346,17 +347,29 @@ def conformance_cases() -> str:
         "Look up here which rules `mrclab conform` tests and where each stands. The page is made from the program."
     ]
     lines += ["[Test an endpoint](../howto/test-an-endpoint.md) says how to run them.", ""]
-    lines += [f"There are {len(cases)} cases. {ours} rules are only our reading: an endpoint that does otherwise is"]
-    lines += ["*different*, and does not fail. `§` is a section of the [protocol notes](mrc-protocol.md).", ""]
+    lines += [f"There are {len(cases)} cases. {ours} rules are only our reading: an endpoint of others that does not"]
+    lines += [
+        "follow one is *different*, and does not fail. `§` is a section of the [protocol notes](mrc-protocol.md).",
+        "",
+    ]
+    mistakes: dict[str, list[str]] = {each.name: [] for each in cases}
+    made = pathlib.Path(__file__).parents[1] / "tests/support/conform/mutants.yaml"
+    for mutant in yaml.safe_load(made.read_text(encoding="utf-8")):
+        for name in mutant["cases"]:
+            mistakes[name].append(mutant["name"].replace("-", " "))
+    lines += ["A *mistake* was made in our endpoint on purpose, and the case noticed it.", ""]
     for area in dict.fromkeys(each.area for each in cases):
         name = area.value
         lines += [f"## {name[0].upper()}{name[1:]}", "", f"`mrclab conform --only {area.name.lower()}`", ""]
         rows = [
-            [code(each.name), cell(each.rule), cell(f"{each.basis.value}, {each.clause}")]
+            [
+                code(each.name), cell(each.rule), cell(f"{each.basis.value}, {each.clause}"),
+                "; ".join(mistakes[each.name]),
+            ]
             for each in cases
             if each.area is area
-        ]
-        lines += table(["case", "rule", "source"], rows)
+        ]  # fmt: skip
+        lines += table(["case", "rule", "source", "mistakes"], rows)
     return "\n".join(lines)
 
 

@@ -14,7 +14,8 @@ from mrc_conform.script import Line, Mismatch, Script
 
 
 class Verdict(Enum):
-    """How a case ended. DIFFERENT: the device does not follow a rule that is only our reading of the specification."""
+    """How a case ended. DIFFERENT: another's device does not follow a rule that is only our reading of the
+    specification."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -74,7 +75,7 @@ def run_case(case: Case, device: Device, seed: int) -> CaseResult:
             script.connect()
         case.script(script)
     except Mismatch as error:
-        verdict = Verdict.DIFFERENT if case.basis is Basis.OURS else Verdict.FAILED
+        verdict = Verdict.DIFFERENT if case.basis is Basis.OURS and not device.ours else Verdict.FAILED
         text = str(error)
     except DeviceError as error:
         verdict, text = Verdict.ERROR, str(error)

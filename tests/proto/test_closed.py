@@ -137,6 +137,35 @@ def test_closed_queue_pair_is_kept_no_longer_than_retries_last() -> None:
     assert len(s.packets(Opcode.ACK, host=1)) == 1 + RELIABILITY.linear_cnt + RELIABILITY.exp_cnt
 
 
+def test_peer_that_would_be_retried_for_ever_is_notified_of_the_close_eight_times_more() -> None:
+    s = story(reliability=dataclasses.replace(RELIABILITY, exp_cnt=25))
+    s.lose(lambda p: p.host == 1)
+    close(s)
+    s.net.run(max_time_ns=100 * MS)
+    assert s.connection.target.core.statistics().qps == []
+    assert len(s.packets(Opcode.ACK, host=1)) == 1 + RELIABILITY.linear_cnt + 8
+
+
+@pytest.mark.parametrize("roce", [False, True])
+def test_a_queue_pair_that_is_destroyed_completes_nothing_more(roce: bool) -> None:
+    """Another one may fill the completion queue, and would end with it."""
+    address = bytes(15) + b"\x01"
+    core: Any = RoceEndpoint(RoceConfig(address), random.Random(1)) if roce else Endpoint(
+        EndpointConfig(address=address), random.Random(1)
+    )  # fmt: skip
+    cq = core.create_cq(1)
+    qp, other = core.create_qp(cq), core.create_qp(cq)
+    core.connect(qp, core.local_attributes(qp), 0)  # to itself
+    core.post_write(qp, b"four", 0, 0, 1)
+    core.post_recv(qp, 2, 2)
+    core.datagrams_to_send(0, 0, 9000)
+    core.destroy_qp(qp, 0)
+    assert core.poll(cq) == []
+    assert core.next_timer() is None
+    assert [row.qpn for row in core.statistics().qps] == [other.number]
+    assert not cq.overflowed
+
+
 def test_close_without_a_peer_destroys_the_queue_pair() -> None:
     core = Endpoint(
         EndpointConfig(address=bytes(15) + b"\x01", ports=PortsConfig(count=2), ev=EvConfig(count=32, active=16)),

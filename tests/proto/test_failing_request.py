@@ -9,6 +9,7 @@ from mrc_host.proto.config import ReliabilityConfig, WireConfig
 from mrc_host.proto.events import ErrorReason, QpState
 from mrc_host.proto.roce.qp import rnr_delay_ns
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ
+from mrc_host.proto.work import WorkQueue, WriteRequest
 from support.proto.net import NetConfig, opcode_of, psn_of
 from support.proto.story import WIDE, Story
 
@@ -96,3 +97,20 @@ def test_the_packet_that_ends_a_queue_pair_has_no_sack_held_back() -> None:
     s.net.run(max_time_ns=MS)
     assert len(s.sacks()) - before <= 1  # that of the packet itself, at once
     assert all(sack.time < s.net.now - MS + 10_000 for sack in s.sacks())
+
+
+def test_answers_count_messages_across_the_wrap_of_their_numbers() -> None:
+    work, later = (WorkQueue() for _ in range(2))
+    for queue, msn in ((work, 0xFFFE), (later, 0xFFFF)):
+        queue.start(100, MTU)
+        queue.msn = msn
+        for wr_id in range(3):
+            queue.post(WriteRequest(wr_id, memoryview(bytes(2 * MTU)), 0, 0, None), 0)
+    for psn, msn in ((101, 0xFFFF), (102, 0xFFFF), (103, 0), (105, 1)):
+        assert work.fits(psn, msn, False, 100)
+    assert not work.fits(103, 0xFFFF, False, 100)
+    assert later.fits(100, 0xFFFF, False, 100)
+    done = []
+    while (request := work.take_completed_before(104, 0)) is not None:
+        done.append(request.wr_id)
+    assert done == [0, 1]

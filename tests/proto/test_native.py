@@ -14,7 +14,6 @@ import sys
 import pytest
 
 from mrc_host import build, native, running
-from mrc_host.proto.wire import crc
 from p4lite.switch.native import build as native_switch
 from support.amount import LONG
 from support.proto.soak import digest
@@ -120,8 +119,9 @@ def test_build_without_a_compiler_prints_one_line(lacking: str, tmp_path: pathli
 @pytest.mark.parametrize("pure", [False, True])
 def test_the_version_says_how_the_core_runs(pure: bool) -> None:
     said = python("-c", "from mrclab.cli.app import main; main()", "--version", pure=pure)
-    core = "pure Python (MRCLAB_PURE is set)" if pure else running.description().partition(",")[0].partition("core ")[2]
-    assert said == f"mrclab {importlib.metadata.version('mrclab')}, protocol core {core}, CRC by {crc.LIBRARY}\n"
+    core = python("-c", "from mrc_host import running; print(running.description())", pure=pure)
+    assert said == f"mrclab {importlib.metadata.version('mrclab')}, {core}"
+    assert ("MRCLAB_PURE is set" in said) == pure
 
 
 FUSABLE = "double f(double a, double b, double c) { return a * b + c; }\n"

@@ -61,6 +61,25 @@ def test_writes_posted_during_an_outage_end_within_a_bound() -> None:
     assert write.status is CompletionStatus.RETRY_EXC_ERR
 
 
+def test_an_outage_lasts_from_its_own_begin_whatever_changes_meanwhile() -> None:
+    b = bench(1)
+    one, two = b.add_host(), b.add_host()
+    connection = b.connect(one, two)
+    patience = 9 * (1024 << 8)
+    b.net.set_link(one, 0, False)
+    write = b.post(connection, MTU)
+    b.net.run(max_time_ns=patience // 2)
+    for up in (True, False):
+        b.net.set_link(one, 0, up)
+    died = b.net.now
+    for row in one.core.query_evs(connection.qp)[:3]:
+        b.net.run(max_time_ns=patience // 4)
+        one.core.set_ev_state(connection.qp, row.ev, EvState.DENIED, b.net.now)
+    b.run(max_time_ns=1_000 * MS)
+    assert write.completed_at is not None
+    assert write.completed_at - died == patience
+
+
 def test_every_port_of_the_peer_down_and_every_ev_denied_are_bounded_too() -> None:
     b = bench(1)
     one, two = b.add_host(), b.add_host()

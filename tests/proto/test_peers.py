@@ -10,11 +10,12 @@ import pytest
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.congestion.nscc import FixedConfig
 from mrc_host.proto.endpoint import Endpoint
-from mrc_host.proto.events import ErrorReason, PortChanged, QpError, QpState
+from mrc_host.proto.events import ErrorReason, EvState, PortChanged, QpError, QpState
+from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.ports import PortTable
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire import packet as wire
-from mrc_host.proto.wire.fields import EndpointOp, Opcode
+from mrc_host.proto.wire.fields import EndpointOp, NackReason, Opcode
 from support.proto.peers import MS, MTU, PLANES, bench, lone
 from support.proto.workload import Bench
 
@@ -243,6 +244,81 @@ def test_a_port_is_up_while_it_has_a_carrier_and_is_enabled() -> None:
     assert changes == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("told", "document", "newest"), [(3, 0x1FFFE, 0x20003), (0xFFFE, 0x20003, 0x20003), (7, 0x20003, 0x20007)]
+)
+def test_a_status_from_before_any_document_is_ordered_by_its_16_bits(told: int, document: int, newest: int) -> None:
+    core = lone()
+    peer = Peer(core.context, bytes(15) + b"\x02", core.peers, core._node)
+    assert peer.newer(told) == told
+    peer.remote_status = told
+    assert peer.newer_document(1, document) == (newest == document)
+    assert peer.remote_status == newest
+    peer.remote_status = 0x1FFFE
+    assert [peer.newer(named) for named in (0xFFFF, 3, 0xFFFE, 0xFFFD)] == [0x1FFFF, 0x20003, None, None]
+
+
+# --- the last queue pair ---
+
+
+def test_nothing_of_a_peer_is_due_when_its_last_queue_pair_is_gone() -> None:
+    b = bench(2)
+    one, two = b.add_host(), b.add_host()
+    connection = b.connect(one, two)
+    core, timers = one.core, one.core.context.timers
+    for up in (False, True):
+        core.set_port_state(1, up, 0)
+    core.post_write(connection.qp, bytes(100 * MTU), 0, 0, 1)
+    (*_, last) = core.datagrams_to_send(0, 0, 1 << 20)  # ahead of the other port
+    two.core.set_receive_pressure(0, refuse=NackReason.NO_RESOURCE)
+    two.core.receive_datagram(0, last, 0)
+    (*_, nack) = two.core.datagrams_to_send(0, 0, 9000)
+    core.receive_datagram(0, nack, 0)
+    assert timers.is_armed(TimerKind.BACKOFF, connection.qp.requestor.recovery)
+    assert timers.is_armed(TimerKind.PORT_STATUS, connection.qp.peer)
+    assert timers.is_armed(TimerKind.BALANCE, connection.qp.qpcc)
+    core.destroy_qp(connection.qp, 0)
+    assert core.next_timer() is None
+
+
+def test_a_document_after_a_reset_tells_of_the_ports_as_they_are() -> None:
+    b = bench(2)
+    one, two = b.add_host(), b.add_host()
+    connection = b.connect(one, two)
+    core = one.core
+    core.set_port_state(1, False, 0)
+    core.modify(connection.qp, QpState.RESET, 0)
+    core.local_attributes(connection.qp)
+    core.connect(connection.qp, two.core.local_attributes(connection.peer), 0)
+    assert connection.qp.peer.status_acked  # nothing is left to be announced
+
+
+@pytest.mark.parametrize("state", [QpState.RESET, QpState.ERROR])
+def test_the_room_of_a_queue_pair_that_ends_goes_to_one_that_waits(state: QpState) -> None:
+    b = bench(1, cc=FixedConfig(fixed_window_bytes=1_200, base_rtt_ns=8_000))
+    one, two = b.add_host(), b.add_host()
+    core = one.core
+    first, second = (b.connect(one, two).qp for _ in range(2))
+    sent = []
+    for qp in (first, second):
+        core.post_write(qp, bytes(MTU), 0, 0, 1)
+        sent.append(len(core.datagrams_to_send(0, 0, 9000)))
+    core.modify(first, state, 0)
+    assert [*sent, len(core.datagrams_to_send(0, 0, 9000))] == [1, 0, 1]
+
+
+def test_a_plane_that_only_a_former_queue_pair_used_is_not_waited_for() -> None:
+    b = bench(2)
+    one, two = b.add_host(), b.add_host()
+    former, qp = (b.connect(one, two).qp for _ in range(2))
+    for row in one.core.query_evs(qp):
+        if row.plane == 1:
+            one.core.set_ev_state(qp, row.ev, EvState.DENIED, 0)
+    assert qp.qpcc.balance.mask == 0b11
+    one.core.destroy_qp(former, 0)
+    assert qp.qpcc.balance.mask == 0b01
+
+
 # --- a peer that starts again ---
 
 
@@ -279,7 +355,10 @@ def test_queue_pairs_connected_without_a_document_outlive_a_document() -> None:
     one, two = b.add_host(), b.add_host()
     b.connect(one, two)
     first = one.core.peers[two.address + one.address].qps[0]
-    first.remote_instance = None
+    one.core.modify(first, QpState.RESET, 0)
+    one.core.modify(first, QpState.INIT, 0)
+    one.core.accept_named(first, 99, two.address, 7, MTU, True, 0)
+    one.core.ready_named(first, 0)
     two.core.context.instance += 1
     b.connect(one, two)
     assert first.state is QpState.RTS

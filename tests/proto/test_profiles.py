@@ -164,6 +164,30 @@ def test_what_a_controller_denied_stays_denied_for_later_queue_pairs() -> None:
     assert core.context.denied.keys() == {three.address}
 
 
+def test_a_denial_holds_until_all_queue_pairs_that_it_was_made_for_undid_it() -> None:
+    ev = EvConfig(mode=EvMode.EXPLICIT, values=((1, 2, 3, 4),), count=4, active=2, ev_min_active=1)
+    b = bench(1, ev=ev)
+    one, two = b.add_host(), b.add_host()
+    core = one.core
+    makers = [b.connect(one, two).qp for _ in range(2)]
+    for qp in makers:
+        core.set_ev_state(qp, 3, EvState.DENIED, 0)
+    core.set_ev_state(core.create_qp(core.create_cq()), 3, EvState.GOOD, 0)  # of no peer
+    core.set_ev_state(makers[1], 3, EvState.GOOD, 0)
+    later = b.connect(one, two).qp
+    assert states(core, makers[1])[3] == "GOOD"
+    assert states(core, later)[3] == "DENIED"
+    core.set_ev_state(makers[0], 3, EvState.GOOD, 0)  # what it inherited holds for the later one alone
+    assert core.context.denied == {}
+    # Whoever sets or allows for everybody leaves no maker behind.
+    for undo, arguments in (core.deny_evs, ([3], False, 0)), (core.set_denials, ({}, 0)):
+        core.set_ev_state(makers[0], 3, EvState.DENIED, 0)
+        undo(*arguments)
+        core.set_ev_state(makers[1], 3, EvState.DENIED, 0)
+        core.set_ev_state(makers[1], 3, EvState.GOOD, 0)
+        assert core.context.denied == {}
+
+
 def test_reset_takes_a_new_psn_and_gives_back_what_was_negotiated() -> None:
     b = bench(1, initial_psn=77, reliability=ReliabilityConfig(timeout=8, mpr=64, dynamic_mpr=True))
     one, two = b.add_host(), b.add_host()

@@ -121,5 +121,10 @@ def test_patience_ends_after_losses_in_sixteen_round_trips(seed: int, losses: in
             board.newest_ns = now
             assert made.infer([], None, 0, now) == [lost]
     assert (made.patience_ns > 0) == (losses < PERSISTS)
-    made.arrived_late(behind, now)
+    made.arrived_late(behind, now)  # the count begins afresh
+    for psn in range(1, PERSISTS):
+        now += made.rtt.srtt_ns
+        lost = send(board, -psn, now - 10**10)
+        board.newest_ns = now
+        assert made.infer([], None, 0, now) == [lost]
     assert made.patience_ns == behind + (behind >> 3)

@@ -7,6 +7,7 @@ from the formulas of UET 1.0, 3.6.13, for the scripted samples.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Control, Need, Settings
@@ -587,3 +588,50 @@ def nscc_loss(c: Script) -> None:
     c.sack(trigger, -1, [10], tx_timestamp=_no_sample(trigger))
     again = [packet for packet in c.drain() if packet["rtx"]]
     c.check(1 <= len(again) <= 3, f"{len(again)} of ten lost packets left at once; the window shrank by their bytes")
+
+
+@case(
+    "rtt-another-transmission",
+    _CC,
+    "Without timestamps the answer to a packet that was sent again is a sample of no transmission but its own.",
+    Basis.NOTES,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=replace(_nscc(), timestamps=False, ev_count=1, ev_active=1, ev_min_active=1),
+)
+def rtt_another_transmission(c: Script) -> None:
+    # The answer is that to the transmission before the last: after two to the first, after three to another repetition.
+    for index, times in enumerate((1, 2)):
+        c.post(_MTU)  # the base RTT is that of whole packets
+        c.expect("WRITE_ONLY")
+        for _ in range(times):
+            packet = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+        c.advance(_BASE_NS // 10)
+        c.sack(packet, index, rtx=times - 1)
+        c.ack(index, index + 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    c.check(found > 3 * _BDP // 10, f"{found:,} bytes are in flight, as if the base RTT were a tenth")
+
+
+@case(
+    "nscc-loss-once",
+    _CC,
+    "A packet that is repeated in silence takes its bytes off the window once.",
+    Basis.OURS,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=_nscc(20_000),
+)
+def nscc_loss_once(c: Script) -> None:
+    c.post(_MTU)
+    packet = c.expect("WRITE_ONLY")
+    for _ in range(4):
+        packet = c.expect("WRITE_ONLY", within=8 * c.ack_timeout_ns)
+    c.sack(packet, 0, tx_timestamp=_no_sample(packet))
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    c.check(20_000 - 3 * _FULL < found <= 20_000 - _FULL + 300, f"{found:,} bytes are in flight after one loss")

@@ -316,3 +316,58 @@ def ev_foreign(c: Script) -> None:
     c.post(8)
     c.sack(c.expect("WRITE_ONLY"), 0, m=2, entropy=0xDEADBEEF)
     c.check([entry.state for entry in c.evs()] == [entry.state for entry in before], "an EV changed its state")
+
+
+@case(
+    "ev-reverse-once",
+    _EV,
+    "A burst of repetitions changes the EV of the answers once: the first answer on the new one needs its time.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=_ONE_PLANE,
+)
+def ev_reverse_once(c: Script) -> None:
+    packet = c.data(0)
+    for _ in range(13):
+        c.send(packet)
+        c.advance(100)
+    turns = [answer.ev for answer in c.drain({"SACK"})]
+    c.check(len(turns) == 13, f"{len(turns)} SACKs answer 13 packets")
+    c.check(len(set(turns[1:])) == 1, f"the answers to 12 repetitions in 1.2 us have {len(set(turns[1:]))} EVs")
+    c.check(turns[0] != turns[1], "the EV of an answer that did not arrive is kept")
+
+
+@case(
+    "ev-reverse-proven",
+    _EV,
+    "Answers travel on the EV that last carried data without a mark.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    settings=_ONE_PLANE,
+)
+def ev_reverse_proven(c: Script) -> None:
+    (good,) = answered(c, 1)
+    (marked,) = answered(c, 1, 1, m=1)
+    c.check(good.ev != marked.ev, "two packets in a row have the same EV")
+    c.send(c.data(0))
+    c.expect("SACK", ev=good.ev)
+
+
+@case(
+    "ev-reverse-each-plane",
+    _EV,
+    "A repetition on one plane changes the EV of the answers there, whatever came on another.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=_TWO_PLANES,
+)
+def ev_reverse_each_plane(c: Script) -> None:
+    for port in (0, 1):
+        turns = []
+        for _ in range(2):
+            c.send(c.data(port), port=port)
+            turns.append(c.expect("SACK", port=port).ev)
+        c.check(turns[0] != turns[1], f"a repetition on plane {port} is answered on the same EV")

@@ -147,3 +147,23 @@ def loss_spurious(c: Script) -> None:
     c.sack(packet, 0)
     c.ack(0, 1)
     c.expect_nothing("WRITE_ONLY", within=3 * c.ack_timeout_ns)
+
+
+@case(
+    "loss-repetition-not-answered",
+    _LOSS,
+    "A repetition that a SACK covers without answering it does not prove that what was sent before it is late.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(tail_probe=False),
+)
+def loss_repetition_not_answered(c: Script) -> None:
+    c.post(4 * c.settings.mtu)
+    packets = c.drain()
+    c.advance(5 * c.settings.base_rtt_ns)
+    c.nack(packets[0], NackReason.TRIMMED)
+    c.expect(packets[0].opcode, rtx=1)
+    c.sack(packets[1], 1, tx_timestamp=packets[1]["tx_timestamp"] ^ 0x4000)  # no sample of the round trip
+    c.expect_nothing(*_DATA, within=c.ack_timeout_ns // 4)

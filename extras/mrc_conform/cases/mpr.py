@@ -128,3 +128,23 @@ def mpr_older_sack(c: Script) -> None:
     c.sack(packets[50], 50, mpr=4, rcvd_bytes=10)
     late = c.drain()
     c.check(len(late) == 101, f"{len(late)} packets left, and 101 were acknowledged in a window of 128")
+
+
+@case(
+    "mpr-ack-moves",
+    _MPR,
+    "A transport ACK moves the send limit as a SACK does, though every SACK is lost.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    settings=Settings(mpr=1, mpr_dest=1, tail_probe=False),
+)
+def mpr_ack_moves(c: Script) -> None:
+    requests = [c.post(100 * c.settings.mtu) for _ in range(4)]
+    arrived = 0
+    for index, request in enumerate(requests):
+        arrived += len(c.drain())
+        end = 100 * (index + 1)
+        c.check(arrived >= end, f"{arrived} packets left, and a transport ACK of the first {end - 100} opens 128 more")
+        c.ack(end - 1, index + 1)
+        c.expect_completion(request)

@@ -52,6 +52,26 @@ def nack_last_hop_repeats(c: Script) -> None:
 
 
 @case(
+    "nack-late-ev",
+    _TRIM,
+    "A NACK of an earlier transmission concerns the EV that it names, and repeats nothing.",
+    Basis.NOTES,
+    "§5, §7",
+    Need.POST,
+    Need.EVS,
+    settings=_QUIET,
+)
+def nack_late_ev(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    again = c.expect("WRITE_ONLY", rtx=1)
+    c.nack(packet, NackReason.TRIMMED)
+    c.expect_nothing("WRITE_ONLY")
+    c.expect_ev_state(packet.ev, PathState.SKIP)
+    c.expect_ev_state(again.ev, PathState.GOOD)
+
+
+@case(
     "nack-trim-budget",
     _TRIM,
     "Trims cost at most one retry in each local ACK timeout, so that an incast does not end a queue pair.",
@@ -66,6 +86,25 @@ def nack_trim_budget(c: Script) -> None:
         c.nack(packet, NackReason.TRIMMED_LASTHOP)
         packet = c.expect("WRITE_ONLY", rtx=1)
     c.expect_state(PairState.RTS)
+
+
+@case(
+    "nack-trim-for-ever",
+    _TRIM,
+    "A packet that is trimmed for as long as retries last ends the queue pair.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_trim_for_ever(c: Script) -> None:
+    wr = c.post(8)
+    for _ in range(40):
+        for packet in c.drain():
+            c.advance(c.ack_timeout_ns // 2)
+            c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
 
 
 def _refusal(name: str) -> None:
@@ -111,6 +150,27 @@ def nack_pause_doubles(c: Script) -> None:
         since = c.now
         c.nack(packet, NackReason.NO_RESOURCE)
         packet = c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns << turn, since=since)
+
+
+@case(
+    "nack-pause-burst",
+    _NACK,
+    "Refusals that come in one pause are one: the next pause is two round trips.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_burst(c: Script) -> None:
+    c.post(4 * c.settings.mtu)
+    for factor in (1, 2):
+        packets = c.drain()
+        since = c.now
+        for packet in packets:
+            c.nack(packet, NackReason.NO_RESOURCE)
+        first = c.expect(packets[0].opcode, after=factor * c.settings.base_rtt_ns, since=since)
+        c.pending.append(first)
 
 
 @case(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
+from mrc_conform.cases.shorthand import condemn
 from mrc_conform.device import Need, Outcome, PathState, Settings
 from mrc_conform.script import Script
 
@@ -84,6 +85,24 @@ def port_repeated_slower(c: Script) -> None:
     gaps = [later - earlier for earlier, later in pairwise(times)]
     step = c.settings.status_repeat_ns
     c.check(gaps == [step, 2 * step, 4 * step], f"intervals {gaps} ns")
+
+
+@case(
+    "port-repeated-afresh",
+    _PORT,
+    "A later port status is repeated after the first interval again, however long the one before was unanswered.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.EXACT_TIME,
+)
+def port_repeated_afresh(c: Script) -> None:
+    c.device.set_port(0, False)
+    for _ in range(4):
+        c.expect("ENDPOINT_REQUEST", within=10**8)
+    c.device.set_port(0, True)
+    up = c.expect("ENDPOINT_REQUEST", port_status_mask=0b11)
+    c.expect("ENDPOINT_REQUEST", after=c.settings.status_repeat_ns, since=up.at_ns, psn=up["psn"])
 
 
 @case(
@@ -300,3 +319,43 @@ def port_all_down_returns(c: Script) -> None:
     c.sack(packet, 0)
     c.ack(0, 1)
     c.expect_completion(wr)
+
+
+@case(
+    "port-returns-probes",
+    _PORT,
+    "EVs that look bad are probed at once when a port of the endpoint returns.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(tail_probe=False),
+)
+def port_returns_probes(c: Script) -> None:
+    bad = condemn(c)
+    c.device.set_port(bad.port, False)
+    c.advance(c.settings.probe_interval_ns // 2)
+    c.device.set_port(bad.port, True)
+    c.expect("PROBE", within=c.settings.probe_interval_ns // 4, ev=bad.ev)
+
+
+@case(
+    "port-flaps-cost-nothing",
+    _PORT,
+    "A packet that ports which go down have lost has used up no retry.",
+    Basis.OURS,
+    "§4",
+    Need.PORTS,
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(tail_probe=False),
+)
+def port_flaps_cost_nothing(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    for _ in range(30):
+        c.advance(c.ack_timeout_ns * 6 // 10)
+        c.device.set_port(packet.port, False)
+        c.device.set_port(packet.port, True)
+        packet = c.expect("WRITE_ONLY", rtx=1)

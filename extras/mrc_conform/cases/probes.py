@@ -7,7 +7,7 @@ from itertools import pairwise
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import condemn
 from mrc_conform.device import Need, PairState, PathState, Settings
-from mrc_conform.script import Script
+from mrc_conform.script import NackReason, Script
 
 _PROBE = Area.PROBE
 _REVIVAL = Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1)
@@ -348,3 +348,65 @@ def endpoint_op_unknown(c: Script) -> None:
     for op in (2, 3):
         c.send("ENDPOINT_REQUEST", op=op, psn=0x3C4D)
     c.expect_nothing("ENDPOINT_RESPONSE")
+
+
+@case(
+    "probe-after-outage",
+    _PROBE,
+    "EVs that failed before the peer's port was down for long are probed when it is up again.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=Settings(tail_probe=False),
+)
+def probe_after_outage(c: Script) -> None:
+    bad = condemn(c)
+    mask = (1 << c.settings.planes) - 1
+    c.send("ENDPOINT_REQUEST", op=0, psn=8, port_status_mask=mask & ~(1 << bad.port), port=1 - bad.port)
+    c.advance(20 * c.settings.probe_interval_ns)
+    c.drain({"PROBE"})
+    c.send("ENDPOINT_REQUEST", op=0, psn=9, port_status_mask=mask, port=1 - bad.port)
+    for _ in range(c.settings.probes_to_revive):
+        c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev), 0)
+    c.expect_ev_state(bad.ev, PathState.GOOD)
+
+
+@case(
+    "probe-timeout-plane-down",
+    _PROBE,
+    "A probe that is not answered on a plane that went down says nothing of its EV.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+)
+def probe_timeout_plane_down(c: Script) -> None:
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.send("ENDPOINT_REQUEST", op=0, psn=8, port_status_mask=0b11 & ~(1 << probe.port), port=1 - probe.port)
+    again = c.drain()
+    c.ack(0, 1)
+    c.check(all(packet.port != probe.port for packet in again), "a packet left on the plane that is down")
+    c.advance(3 * c.settings.probe_timeout_ns)
+    c.expect_ev_state(probe.ev, PathState.GOOD)
+
+
+@case(
+    "probe-after-nack",
+    _PROBE,
+    "A NACK begins the intervals of probes afresh: the peer answers.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def probe_after_nack(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    first, _, third, last = (c.expect("PROBE", within=c.ack_timeout_ns).at_ns for _ in range(4))
+    c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_ONLY", rtx=1)
+    # The interval under way ends first.
+    c.expect("PROBE", within=2 * (last - third) + 2 * (first - packet.at_ns))

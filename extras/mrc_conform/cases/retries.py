@@ -282,3 +282,21 @@ def retransmission_asks(c: Script) -> None:
     packets = c.drain()
     c.nack(packets[0], NackReason.TRIMMED_LASTHOP)
     c.expect("WRITE_FIRST", rtx=1, ack_req=1)
+
+
+@case(
+    "silence-ends-with-nack",
+    _RETRY,
+    "While the peer is silent only the oldest packet is repeated; a NACK ends that.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    settings=_QUIET,
+)
+def silence_ends_with_nack(c: Script) -> None:
+    c.post(4 * c.settings.mtu)
+    first = c.drain()[0]
+    again = c.expect(first.opcode, within=2 * c.ack_timeout_ns, psn=first["psn"])
+    c.expect_nothing(*_DATA)
+    c.nack(again, NackReason.TRIMMED_LASTHOP)
+    c.check(len(c.drain()) == 4, "packets that were lost in silence stay behind")

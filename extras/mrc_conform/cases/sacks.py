@@ -339,5 +339,5 @@ def sack_delayed_time(c: Script) -> None:
     settings=Settings(sack_every=4, sack_delay_ns=51_200, service_time=True),
 )
 def sack_service_time(c: Script) -> None:
-    c.send(c.message(0, 12)[0], tx_timestamp=0x100)
-    c.expect("SACK", after=51_200, tx_timestamp=0x100 + 400)
+    c.send(c.message(0, 12)[0], tx_timestamp=0xFF00)
+    c.expect("SACK", after=51_200, tx_timestamp=0xFF00 + 400 & 0xFFFF)

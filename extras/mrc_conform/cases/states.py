@@ -282,3 +282,25 @@ def window_closed_silence(c: Script) -> None:
     c.advance(40 * c.ack_timeout_ns)
     c.expect_completion(second, Outcome.RETRY_EXC_ERR)
     c.expect_completion(third, Outcome.WR_FLUSH_ERR)
+
+
+@case(
+    "last-ack-of-each",
+    _STATE,
+    "The transport ACK of one request begins the wait for that of the next one afresh.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def last_ack_of_each(c: Script) -> None:
+    requests = [c.post(8) for _ in range(2)]
+    c.sack(c.drain()[-1], 1)
+    for index, request in enumerate(requests):
+        asked, late = 0, c.now + 100 * c.ack_timeout_ns
+        while asked < c.settings.linear_cnt + c.settings.exp_cnt:
+            c.advance(c.settings.base_rtt_ns)
+            asked += len(c.drain({"PROBE", "WRITE_ONLY"}))
+            c.check(c.now < late, "the device asks no more")
+        c.ack(index, index + 1)
+        c.expect_completion(request)

@@ -108,6 +108,7 @@ class VirtualMrc(CoreDevice):
 
     name = "our MRC endpoint, virtual clock"
     offers = frozenset(Need)
+    ours = True
     psn_name = "psn"
 
     def document(self, remote: Remote) -> object:

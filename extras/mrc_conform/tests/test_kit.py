@@ -116,8 +116,13 @@ def test_broken_rule_fails_with_field_and_values() -> None:
     assert [line.direction.name for line in result.transcript] == ["SENT", "RECEIVED"]
 
 
-def test_rule_that_is_our_reading_makes_a_difference() -> None:
-    assert run_case(_case(_wrong, Basis.OURS), device(), 1).verdict is Verdict.DIFFERENT
+def test_rule_that_is_our_reading_binds_our_endpoint_and_makes_a_difference_of_another() -> None:
+    another = device()
+    another.ours = False
+    for tested, verdict in ((device(), Verdict.FAILED), (another, Verdict.DIFFERENT)):
+        run = run_cases([_case(_wrong, Basis.OURS)], tested, 1)
+        assert run.results[0].verdict is verdict
+        assert run.passed == (not tested.ours)
 
 
 def test_case_that_needs_more_than_a_device_offers_is_skipped() -> None:

@@ -290,7 +290,10 @@ class Endpoint(PathControl):
             qp.cc_config = cc
 
     def destroy_qp(self, qp: QueuePair, now: int) -> None:
-        """Flush and forget a queue pair; packets that still arrive for it are counted as unknown_qp."""
+        """Forget a queue pair: its requests and receives end without a completion.
+
+        Packets that still arrive for it are counted as unknown_qp.
+        """
         self._own(qp)
         qp.reset(now)
         self._leave_queues(qp, qp.requestor.cq, qp.responder.cq)

@@ -50,7 +50,8 @@ class PathControl(CommonEndpoint):
     def set_ev_state(self, qp: QueuePair, ev: int, state: EvState, now: int) -> None:
         """Set an EV to DENIED, or undo that by any other state. Raises KeyError for an unknown EV.
 
-        A denial holds for every later queue pair to the same peer, too.
+        A denial holds for every later queue pair to the same peer, too, until it has been undone for all queue pairs to
+        that peer for which it was made.
         """
         context = self.context
         context.now = now
@@ -58,9 +59,13 @@ class PathControl(CommonEndpoint):
         denied = context.denied.setdefault(qp.peer.address, set()) if qp.connected else set()
         if state is EvState.DENIED:
             denied.add(ev)
+            qp.denied.add(ev)
             qp.evs.apply(index, EvInput.DENY)
         else:
-            denied.discard(ev)
+            qp.denied.discard(ev)
+            others = (each for each in self._qps.values() if each.connected and qp.connected and each.peer is qp.peer)
+            if not any(ev in each.denied for each in others):
+                denied.discard(ev)
             qp.evs.apply(index, EvInput.ALLOW)
         if qp.connected and not denied:
             del context.denied[qp.peer.address]
@@ -87,6 +92,8 @@ class PathControl(CommonEndpoint):
                 for values in context.denied.values():
                     values.discard(ev)
             for qp in self._qps.values():
+                if not denied:
+                    qp.denied.discard(ev)
                 index = qp.evs.universe.index.get(ev)
                 if index is not None:
                     qp.evs.apply(index, EvInput.DENY if denied else EvInput.ALLOW)
@@ -106,6 +113,7 @@ class PathControl(CommonEndpoint):
         count = 0
         with_pair: set[bytes] = set()
         for qp in self._qps.values():
+            qp.denied.clear()
             address = qp.peer.address if qp.connected else EVERYBODY
             with_pair.add(address)
             denied = context.denied_towards(address)
@@ -127,6 +135,7 @@ class PathControl(CommonEndpoint):
         index = universe.replace(old, new)
         for other in self._qps.values():
             if other.evs.universe is universe:
+                other.denied.discard(old)
                 other.evs.reset(index)
         for peer in self.peers.values():
             for route in peer.routes:

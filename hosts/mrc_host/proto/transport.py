@@ -139,7 +139,11 @@ class Transport(Protocol[P_contra]):
         """Post `count` receives, each for one immediate."""
 
     def destroy_qp(self, qp: P_contra, now: int) -> None:
-        """Flush and forget a queue pair."""
+        """Forget a queue pair: its requests and receives end without a completion.
+
+        As after `ibv_destroy_qp`, what it has not completed is the user's again. Completions would come of a queue pair
+        that the user no longer knows, and might overflow a queue, which ends all others that use it.
+        """
 
     def close_qp(self, qp: P_contra, now: int) -> None:
         """Do as `destroy_qp` for a user who is gone, and notify the peer."""

@@ -16,6 +16,7 @@ from mrc_host.proto.config import EvConfig, PortsConfig, ReliabilityConfig, Wire
 from mrc_host.proto.congestion.inflight import RCVD_UNIT, InflightAccount
 from mrc_host.proto.congestion.nscc import FixedConfig
 from support.proto.net import Impairment, NetConfig
+from support.proto.story import WIDE, Story
 from support.proto.workload import Bench
 
 FLOWS = 3
@@ -133,6 +134,24 @@ def test_bytes_counted_early_by_rounding_are_subtracted_later() -> None:
     assert account.receive(3) == 0  # an older SACK
     assert account.receive(0x900) == 4 * 256  # 8 units are all that can be true
     assert controller.inflight == 0
+
+
+def test_received_bytes_count_across_the_wrap_of_their_units() -> None:
+    """The responder's counter has 24 bits of units of 256 bytes, and 4 MB arrive as it wraps."""
+    before = (1 << 24) - 100
+    account = InflightAccount(None)
+    account.send(2 * RCVD_UNIT << 24)
+    assert sum(map(account.receive, (0x700000, 0xE00000, before))) == before * RCVD_UNIT
+    s = Story(wire=WireConfig(mtu=4096), cc=WIDE)
+    s.connection.peer.responder.rcvd_bytes = before * RCVD_UNIT
+    s.bench.post(s.connection, 4_000_000)
+    s.until(lambda: s.bench.outstanding == 0)
+    told = [sack.packet.cc_state.rcvd_bytes for sack in s.sacks() if sack.packet.cc_state is not None]
+    assert told[0] > told[-1]
+    assert not any(account.overtaken(units) or not account.receive(units) for units in told)
+    assert account.overtaken(before)
+    assert account.receive(before) == 0
+    assert told[-1] + 100 >= 15_625
 
 
 def test_only_the_account_writes_inflight() -> None:

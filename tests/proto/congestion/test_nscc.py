@@ -152,6 +152,14 @@ def test_fast_increase_after_a_window_without_delay() -> None:
     assert not nscc.fast_mode
 
 
+@pytest.mark.parametrize(("delay", "marked"), [(18_000, True), (5_000, False)])
+def test_a_delay_begins_the_window_without_one_afresh(delay: int, marked: bool) -> None:
+    nscc = settled()
+    for rtt, ce, newly in ((BASE, False, 80_000), (BASE + delay, marked, MTU), (BASE, False, 60_000)):
+        nscc.on_sack(1_000, newly, rtt, ce, 0, False)
+    assert nscc.case is Case.PROPORTIONAL
+
+
 def test_window_never_exceeds_its_maximum() -> None:
     nscc = make()
     for step in range(100):

@@ -99,6 +99,37 @@ def test_probes_shrink_with_the_window() -> None:
         assert least <= len(probes) <= most
 
 
+def test_an_answer_from_another_address_proves_nothing() -> None:
+    s = story()
+    core, other = s.connection.source.core, s.responder_host
+    core.probe_ev(other.address, s.qp.evs.universe.values[0], 0, 0, timeout_ns=TIMEOUT)
+    (probe,) = core.datagrams_to_send(0, 0, 9000)
+    asked = wire.decode(probe)
+    codec = core.context.codec
+    for now, source in ((3_000, bytes(15) + b"\x77"), (4_000, other.address)):
+        answer = codec.encode_endpoint_response(source + core.config.address, 5, 184, asked.bth.psn, 1, 0)
+        core.receive_datagram(0, answer, now)
+    results = [event for event in iter(core.next_event, None) if isinstance(event, ProbeResult)]
+    assert [(each.peer, each.rtt_ns) for each in results] == [(other.address, 4_000)]
+
+
+def test_every_ev_probe_of_a_controller_ends_at_its_own_time() -> None:
+    s = story()
+    core = s.connection.source.core
+    s.net.set_path(False)
+    asked = [core.probe_ev(s.responder_host.address, 5, 0, 0, timeout_ns=TIMEOUT * times) for times in (3, 1, 2)]
+    ended = []
+    for turn in (1, 2, 3):
+        core.handle_timer(TIMEOUT * turn)
+        while (event := core.next_event()) is not None:
+            if isinstance(event, ProbeResult):
+                ended.append((turn, event.token))
+        due = core.next_timer()
+        assert due is None or due > TIMEOUT * turn
+    assert ended == [(1, asked[1]), (2, asked[2]), (3, asked[0])]
+    assert due is None
+
+
 def test_a_late_answer_to_another_ev_probe_of_a_controller_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     s = story()
     core, other = s.connection.source.core, s.responder_host

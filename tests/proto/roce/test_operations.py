@@ -73,6 +73,47 @@ def test_a_send_without_a_receive_waits_for_one_unless_rnr_retries_are_spent() -
     assert wire.states() == [QpState.ERROR, QpState.RTS]
 
 
+@pytest.mark.parametrize("lacks", ["receive", "answer"])
+def test_every_request_has_all_its_retries(lacks: str) -> None:
+    """One retry is enough for each of many requests that need one."""
+    wire = Wire(rnr_retry=1, retry_cnt=1, min_rnr_timer=1)
+    a, b = wire.ends
+    for number in range(3):
+        if lacks == "answer":
+            b.core.post_receive(b.qp, number, [b.element(0, 4)])
+            wire.rule = lambda sender, packet: sender == 0 and wire.opcodes(0).count(packet[48]) % 2 == 1
+        a.core.post_send(a.qp, b"once", number)
+        wire.run(5_000)
+        assert wire.completions(0) == []
+        if lacks == "receive":
+            b.core.post_receive(b.qp, number, [b.element(0, 4)])
+        wire.run(MS)
+        assert statuses(wire.completions(0)) == [(number, OK)]
+
+
+def test_a_gap_after_an_rnr_nak_is_noticed_though_it_had_been_one_before() -> None:
+    """Selective repeat, across the wrap: PSN 0 is lost, PSN 1 is kept early, refused, repeated and lost."""
+    wire = Wire(selective_repeat=True, min_rnr_timer=1, initial_psn=0xFFFFFF)
+    a, b = wire.ends
+    sent: list[int] = []
+
+    def lose(sender: int, packet: bytes) -> bool:
+        sent.append(psn_of(packet) if sender == 0 else -1)
+        return (sent[-1], sent.count(sent[-1])) in ((0, 1), (1, 2))
+
+    wire.rule = lose
+    for number in range(2):
+        a.core.post_write(a.qp, b"x", b.region.va, b.region.rkey, number)
+    a.core.post_write_imm(a.qp, b"x", b.region.va, b.region.rkey, 7, 2)
+    a.core.post_write(a.qp, b"x", b.region.va, b.region.rkey, 3)
+    wire.run(9_000)
+    b.core.post_recv(b.qp, 8)
+    wire.run()
+    assert statuses(wire.completions(0)) == [(number, OK) for number in range(4)]
+    assert sent.count(1) == 3
+    assert a.core.statistics().endpoint["timeouts"] == 0
+
+
 def test_a_send_longer_than_its_receive_ends_both() -> None:
     wire = Wire()
     a, b = wire.ends
@@ -182,6 +223,29 @@ def test_reads_under_way_are_no_more_than_max_rd_atomic() -> None:
     wire.run()
     assert statuses(wire.completions(0)) == [(number, OK) for number in range(6)]
     assert wire.opcodes(0) == [RoceOpcode.READ_REQUEST] * 6
+
+
+def test_acknowledgements_behind_a_read_are_one() -> None:
+    wire = Wire()
+    a, b = wire.ends
+    a.core.post_read(a.qp, a.place(0, 40 * MTU), b.region.va, b.region.rkey, 0)
+    for number in range(1, 6):
+        a.core.post_write(a.qp, b"x", b.region.va, b.region.rkey, number)
+    wire.run()
+    assert statuses(wire.completions(0)) == [(number, OK) for number in range(6)]
+    assert wire.opcodes(1).count(RoceOpcode.ACK) == 1
+
+
+def test_an_acknowledgement_that_is_owed_does_not_outlive_a_reset() -> None:
+    wire = Wire()
+    a, b = wire.ends
+    a.core.post_write(a.qp, b"x", b.region.va, b.region.rkey, 1)
+    (packet,) = a.core.datagrams_to_send(0, 0, 9000)
+    b.core.receive_datagram(0, packet, 1000)
+    b.core.reset_qp(b.qp)
+    b.core.local_attributes(b.qp)
+    b.core.connect(b.qp, a.core.local_attributes(a.qp), 1000)
+    assert b.core.datagrams_to_send(0, 1000, 9000) == []
 
 
 def test_more_reads_than_the_responder_takes_are_an_invalid_request() -> None:
@@ -297,8 +361,9 @@ def test_atomics_return_what_was_there() -> None:
     assert U64.unpack_from(b.memory, 8) == (77,)
 
 
-def test_a_repeated_atomic_is_answered_from_the_table_and_not_executed() -> None:
-    wire = Wire()
+@pytest.mark.parametrize("most", [1, 16])
+def test_a_repeated_atomic_is_answered_from_the_table_and_not_executed(most: int) -> None:
+    wire = Wire(max_dest_rd_atomic=most)
     a, b = wire.ends
     lost: list[int] = []
 
@@ -315,6 +380,29 @@ def test_a_repeated_atomic_is_answered_from_the_table_and_not_executed() -> None
     assert wire.opcodes(0).count(RoceOpcode.FETCH_ADD) == 4
     assert U64.unpack_from(b.memory) == (5,)
     assert U64.unpack_from(a.memory) == (0,)
+
+
+@pytest.mark.parametrize("operation", ["read", "atomic"])
+def test_every_gap_is_named_whatever_filled_the_one_before(operation: str) -> None:
+    wire = Wire()
+    a, b = wire.ends
+    sent: list[int] = []
+
+    def lose(sender: int, packet: bytes) -> bool:
+        sent.append(psn_of(packet) if sender == 0 else -1)
+        return (sent[-1], sent.count(sent[-1])) in ((0xFFFFF0, 1), (0xFFFFF1, 2))
+
+    wire.rule = lose
+    for number in range(3):
+        place = a.place(8 * number, 8)
+        if operation == "read":
+            a.core.post_read(a.qp, place, b.region.va, b.region.rkey, number)
+        else:
+            a.core.post_fetch_add(a.qp, place, b.region.va, b.region.rkey, 5, number)
+    wire.run()
+    assert statuses(wire.completions(0)) == [(0, OK), (1, OK), (2, OK)]
+    assert b.core.statistics().endpoint["naks_sent"] == 2
+    assert a.core.statistics().endpoint["timeouts"] == 0
 
 
 def test_an_atomic_on_an_odd_address_is_an_invalid_request() -> None:
@@ -581,6 +669,8 @@ def test_shared_receives_report_their_limit_once_and_the_last_of_a_queue_pair() 
     assert LastReceiveTaken(b.qp.number) in b.events()
     assert len(srq.receives) == 1
     assert wire.completions(1) == []
+    b.core.destroy_qp(b.qp, wire.now)
+    assert srq.users == 0
 
 
 def test_a_nak_that_refuses_is_of_the_kind_that_the_error_has() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import struct
+import zlib
 
 import pytest
 
 from mrc_host.proto.completion import CompletionQueue, CompletionStatus
 from mrc_host.proto.config import PortsConfig
-from mrc_host.proto.roce.endpoint import RoceConfig, RoceEndpoint
+from mrc_host.proto.roce.endpoint import FlowControl, RoceConfig, RoceEndpoint
 from mrc_host.proto.roce.qp import RoceQueuePair
+from mrc_host.proto.timers import TimerQueue
 
 MS = 1_000_000
 
@@ -82,3 +85,27 @@ def test_an_answer_never_waits_on_a_port_that_is_down(left: int) -> None:
     for port in (0, 1):
         other.set_port_enabled(port, True, 10_000 * MS)
         assert other.datagrams_to_send(port, 10_000 * MS, 9000) == []
+
+
+# --- credits ---
+
+
+def credits(limit: int, used: int) -> bytes:
+    """Return the frame by which a switch grants credits of priority 0 (`flow.c` has its form)."""
+    body = struct.pack(">HBB", 0x01C0, 0, 1) + struct.pack(">16I", limit, *[0] * 7, used, *[0] * 7)
+    return body + zlib.crc32(body).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("used", [0, (1 << 32) - 50])
+def test_an_update_of_credits_that_was_overtaken_takes_none_back(used: int) -> None:
+    flow = FlowControl(TimerQueue(), 0, 10**10, credits=True)
+    for limit in (used + 100, used + 90):
+        flow.on_frame(credits(limit % (1 << 32), used), 0)
+    sent = 0
+    while flow.allows(50, 0):
+        flow.sent(50)  # one credit
+        sent += 1
+    assert sent == 100
+    flow.on_frame(credits((used + 101) % (1 << 32), used), 0)
+    assert flow.allows(50, 0)
+    assert not flow.allows(51, 0)

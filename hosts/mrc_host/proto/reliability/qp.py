@@ -68,8 +68,8 @@ class QueuePair(Timed):
     """
 
     __slots__ = (
-        "_gone", "association", "cc_config", "context", "error", "farewells", "number", "open_planes", "reliability",
-        "remote_instance", "requestor", "responder", "sq_psn", "state", "told_status",
+        "_gone", "association", "cc_config", "context", "denied", "error", "farewells", "number", "open_planes",
+        "reliability", "remote_instance", "requestor", "responder", "sq_psn", "state", "told_status",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +93,7 @@ class QueuePair(Timed):
         self.sq_psn = context.rng.getrandbits(24) if initial is None else initial
         self.told_status: int | None = None  # the port status that our document had first
         self.open_planes = 0  # usable planes on which we have an EV
+        self.denied: set[int] = set()  # EVs that a controller denied for this queue pair itself
         self.farewells = 0  # how often the peer has been notified that our user is gone
         self._gone: Callable[[QueuePair, int], None] | None = None  # to be called after the last farewell
         self.reliability = reliability

@@ -356,8 +356,6 @@ class RoceEndpoint(RocePairsEndpoint):
     def _forget(self, qp: RoceQueuePair) -> None:
         self._counters["packets_sent"] += qp.sent_packets
         self._counters["retransmissions"] += qp.retransmitted
-        qp.deadline = None  # of one that was closed: its timer must not be armed again
-        self._timers.cancel(TimerKind.PAIR, qp)
 
     def close_qp(self, qp: RoceQueuePair, now: int) -> None:
         """Destroy a queue pair whose user is gone: notify the peer at once and as often as packets are repeated."""

@@ -150,9 +150,8 @@ class RocePairsEndpoint(CommonEndpoint):
         return self._rng.getrandbits(24) if self.config.initial_psn is None else self.config.initial_psn
 
     def destroy_qp(self, qp: RoceQueuePair, now: int) -> None:
-        """Flush and forget a queue pair."""
-        self._give_up_receive(qp)
-        self._to_error(qp, FLUSHED, ErrorReason.REQUESTED)
+        """Forget a queue pair: its requests and receives end without a completion."""
+        self.reset_qp(qp)
         self._forget(qp)
         del self._qps[qp.number]
         self._leave_queues(qp, qp.send_cq, qp.recv_cq)
