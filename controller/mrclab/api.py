@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import yaml
 
 from mrc_host.answers import HostStatistics
+from mrc_host.proto.events import EvState
 from mrc_host.requests import FinishJob, GetStatistics, GetView
 from mrc_topo import addressing, mininet_topo
 from mrc_topo.base import interruption
@@ -227,7 +228,8 @@ class Host(Element):
     @property
     def ev_states(self) -> Mapping[str, int]:
         """How many EVs of its queue pairs are in each state: GOOD, SKIP, ASSUMED_BAD, DENIED."""
-        return self.lab.session.hosts[self.name].ask(GetView()).sample.ev
+        counted = self.lab.session.hosts[self.name].ask(GetView()).sample.ev
+        return {state.name: counted.get(state.name, 0) for state in EvState}
 
     def run(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command in its namespace, as `mrclab exec` does, and return what it printed.

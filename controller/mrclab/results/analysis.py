@@ -141,7 +141,7 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
         if window.mean() >= bound and shares[index:].mean() >= bound:
             below = index + np.flatnonzero(window < bound)
             behind = below[-1] + 1 if len(below) else index
-            recovery = max(float(edges[first + behind]) - begin, 0.0) if behind else 0.0
+            recovery = round(max(float(edges[first + behind]) - begin, 0.0), 6) if behind else 0.0
             break
     lowest = int(shares.argmin()) if len(shares) else 0
     settled = window_mean(series, edges, begin + (end - begin) / 2, end)
