@@ -294,6 +294,7 @@ def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Fault
     ],
 )
 def test_expected_loss(fake: FakeLab, ledger: FaultLedger, actions: list[Action], loss: float) -> None:
+    assert ledger.expected_loss(causes=list(map(ledger.check, actions))) == pytest.approx(loss)
     for action in actions:
         ledger.fail(fake, action)
     assert ledger.expected_loss() == pytest.approx(loss)
