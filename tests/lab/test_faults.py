@@ -192,12 +192,12 @@ def test_what_could_not_be_settled_is_put_as_a_whole(fake: FakeLab, ledger: Faul
     """A cut did not get through; the next failure of the link finds the fabric still refusing a call."""
     fake.calls_left = 2
     with pytest.raises(UnsettledError):
-        ledger.fail(fake, Action("fail", LINK))
+        ledger.fail(fake, Action("fail", LINK, "link_down", "up"))
     refuse_once(fake)
     ledger.fail(fake, Action("fail", LINK, settings={"loss": 0.2}))
     end = fake.topology.links[LINK].low
     port = fake.switches[fake.topology.switch(end.node).device_id].ports[end.port]
-    assert (port.up_outgoing, port.up_incoming, port.outgoing.loss, ledger.unsettled) == (False, False, 0.2, [])
+    assert (port.up_outgoing, port.up_incoming, port.outgoing.loss, ledger.unsettled) == (False, True, 0.2, [])
 
 
 def test_an_element_stays_in_doubt_when_another_is_settled(fake: FakeLab, ledger: FaultLedger) -> None:
@@ -275,6 +275,23 @@ def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Fault
     ledger.restore(fake, PORT)
     assert switch.ports[port].up_outgoing
     assert switch.ports[port].up_incoming
+
+
+@pytest.mark.parametrize("target", [LINK, PORT])
+@pytest.mark.parametrize("interface", [None, "p2t0x1"])
+def test_a_direction_that_was_cut_before_stays_cut(
+    fake: FakeLab, ledger: FaultLedger, target: str, interface: str | None
+) -> None:
+    link = fake.topology.links[target]
+    end = link.high if link.is_host_link else link.low
+    ports = fake.switches[fake.topology.switch(end.node).device_id].ports
+    ports[end.port] = replace(ports[end.port], interface=interface, up_outgoing=False)
+    before = fake.state()
+    for kind, settings in (("impair", {"loss": 0.2}), ("link_down", {})):
+        ledger.fail(fake, Action("fail", target, kind, settings=settings))
+        assert (ports[end.port].up_outgoing, ports[end.port].up_incoming) == (False, kind == "impair")
+    ledger.restore(fake, target)
+    assert fake.state() == before
 
 
 @pytest.mark.parametrize(

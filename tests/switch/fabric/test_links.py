@@ -292,6 +292,13 @@ def test_delay_shortened_at_run_time_keeps_the_order() -> None:
     out = fabric.run_until(10**6)
     assert [data[50] for *_, data in out] == list(range(20))
     assert out[-1][0] == 19_010
+    fabric, switch = one_switch()
+    switch.port(2).set_link(outgoing=LinkSettings(delay_ns=10_000))
+    switch.port(1).generate([packet(Op.FORWARD, 2)], 20, interval_ns=1000)
+    fabric.run_until(5500)
+    switch.port(2).set_link(outgoing=LinkSettings(delay_ns=10))
+    times = [t for t, *_ in fabric.run_until(10**6)]
+    assert times == [*range(10_000, 15_001, 1000), *[15_000] * 9, *range(15_010, 19_011, 1000)]
 
 
 def test_blackhole_and_link_down_per_direction() -> None:
