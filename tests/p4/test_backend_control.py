@@ -407,8 +407,9 @@ def test_ternary_range_and_optional_entries() -> None:
 
 
 def test_entry_priorities() -> None:
-    rest = "entries = { priority = 10: _ : set(1); priority = 20: 0x34 &&& 0xff : set(2); }"
+    rest = "size = 16; entries = { priority = 10: _ : set(1); priority = 20: 0x34 &&& 0xff : set(2); }"
     sw = switch(locals=table("hdr.h.b: ternary;", rest), body="t.apply();")
+    assert sw.tables["Ig.t"]["max_size"] == 16  # More can be added.
     assert run_on(sw)["a"] == 2
     assert run_on(sw, b=0)["a"] == 1
 
@@ -430,6 +431,9 @@ def test_smallest_priority_wins_when_asked() -> None:
 
 
 def test_computed_and_masked_keys() -> None:
+    both = switch(locals=table('(hdr.h.c + 1) & 0xf: exact @name("low");'), body="t.apply();")
+    both.add("Ig.t", [((C + 1) & 0xF, 0)], "set", [5])
+    assert [run_on(both, c=c)["a"] for c in (C, C ^ 0x10, C ^ 1)] == [5, 5, A]
     key = 'hdr.h.c + 1: exact @name("sum"); hdr.h.b & 0xf0: ternary; hdr.h.d[15:8]: exact; hdr.h.isValid(): exact;'
     sw = switch(locals=table(key), body="t.apply();")
     sw.add("Ig.t", [(C + 1, 0), (0x30, 0xFF), (0xDE, 0), (1, 0)], "set", [5])

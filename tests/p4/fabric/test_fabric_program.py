@@ -264,6 +264,12 @@ def test_marking_probability_rises_between_kmin_and_kmax(narrow: bool, fabric_p4
             marked += read(received).ecn == 3
         assert abs(marked - 300 * share) <= 5 * (300 * share * (1 - share)) ** 0.5
         assert bed.waiting("p0-t0.0", uplink) == 0
+    # A packet that another switch has marked is not counted a second time.
+    counted = bed.counter("p0-t0.0", "marked", uplink)
+    instance.register_write("queue_in", uplink, instance.register_read("queue_out", uplink) + ecn.kmax)
+    bed.send(topology.host_port(0, 0), bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7), ecn=3)))
+    [(_, received)] = bed.run(20_000_000)
+    assert (read(received).ecn, bed.counter("p0-t0.0", "marked", uplink)) == (3, counted)
 
 
 def test_what_the_traffic_manager_loses_is_forgotten(fabric_p4: LoadedProgram) -> None:
