@@ -90,6 +90,14 @@ def test_the_last_bin_ends_with_the_last_rank_and_has_what_was_told_later() -> N
     assert float(found.goodput_bps @ np.diff(found.edges)) / 8 == pytest.approx(result.delivered_bytes(), rel=1e-9)
 
 
+def test_ranks_are_busy_from_the_first_start_to_the_last_end() -> None:
+    made = document(dip, [])
+    for name, began, ended in (("h0", 2, 6), ("h1", 3, 8)):
+        times = {"started_ns": START + began * 10**9, "finished_ns": START + ended * 10**9}
+        made["progress"][name] |= times
+    assert result_of(made).busy_s == 6.0
+
+
 def test_recoveries_of_a_failure_and_its_restore_hold_dip_and_times() -> None:
     fail, restore = recoveries(document(dip, [(4.0, "fail", 0.25), (8.0, "restore", 0.0)]))
     assert fail.breaks
@@ -137,15 +145,17 @@ def test_recovery_of_a_failure_of_three_tenths_of_a_second_is_judged() -> None:
 
 
 def test_recovery_contradicts_no_bin_that_is_shown() -> None:
-    """Goodput holds on average at once, but a bin in between lies below the bound: it had not recovered before."""
+    """Goodput holds on average at once, but bins in between lie below the bound: it had not recovered before."""
 
-    def one_bin(t: float) -> float:
-        return (0.9 if 4.1 <= t < 4.2 else 1.0) * FULL_BPS
+    def below(*begins: float) -> Recovery:
+        low = 0.9 if len(begins) == 1 else 0.935
+        rate = lambda t: (low if any(each <= t < each + 0.1 for each in begins) else 1.0) * FULL_BPS  # noqa: E731
+        (only,) = recoveries(document(rate, [(4.0, "fail", 0.0)]))
+        assert only.dip < analysis.RECOVERED
+        return only
 
-    (only,) = recoveries(document(one_bin, [(4.0, "fail", 0.0)]))
-    assert only.dip < analysis.RECOVERED
-    assert only.recovery_s is not None
-    assert only.recovery_s >= only.dip_s + 0.1 - 1e-6
+    for begins in ((4.1,), (4.0, 4.2)):
+        assert below(*begins).recovery_s == pytest.approx(begins[-1] + 0.1 - 4.0)
 
 
 @pytest.mark.parametrize("dips_before", [False, True])
@@ -172,9 +182,9 @@ def test_recovery_that_never_comes_is_none() -> None:
 
 
 def test_recoveries_leave_out_actions_that_are_too_close_together() -> None:
-    flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "restore", 0.0)]
-    found = recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "fail", 0.5)]))
-    assert [(each.at_s, each.expected) for each in found] == [(8.0, 0.5)]
+    flaps = [(4.0, "fail", 0.25), (4.25, "restore", 0.0), (4.5, "fail", 0.25), (4.75, "fail", 0.5)]
+    found = recoveries(document(lambda t: FULL_BPS, [*flaps, (8.0, "restore", 0.0)]))
+    assert [(each.at_s, each.expected) for each in found] == [(8.0, 2.0)]
 
 
 def checks(made: dict[str, Any], **expect: Any) -> dict[str, bool]:

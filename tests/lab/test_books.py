@@ -138,14 +138,18 @@ def _plus(row: Any, name: str, count: int) -> Any:
     return dataclasses.replace(row, **{name: getattr(row, name) + count})
 
 
-def ported(name: str, drop: str = "") -> Callable[[Account, int], Account]:
-    """Miscount a counter of the first port of p0-t0.0, or its drops for a reason."""
+def ported(name: str, drop: str = "", number: int = 1) -> Callable[[Account, int], Account]:
+    """Miscount a counter of a port of p0-t0.0 (2: that of h1's first link), or its drops for a reason."""
 
     def change(account: Account, count: int) -> Account:
         device = account.after.fabric["p0-t0.0"]
-        port = device.ports[1]
-        port = dataclasses.replace(port, drops=more(port.drops, drop, count)) if drop else _plus(port, name, count)
-        device = dataclasses.replace(device, ports={**device.ports, 1: port})
+        port = device.ports[number]
+        if name == "queued":
+            first, *others = port.queues
+            port = dataclasses.replace(port, queues=(_plus(first, "depth_packets", count), *others))
+        else:
+            port = dataclasses.replace(port, drops=more(port.drops, drop, count)) if drop else _plus(port, name, count)
+        device = dataclasses.replace(device, ports={**device.ports, number: port})
         return after(account, fabric={**account.after.fabric, "p0-t0.0": device})
 
     return change
@@ -279,12 +283,14 @@ PLANTED: Mapping[str, Mapping[str, Callable[[Account, int], Account]]] = {
         "fabric: lost": ported("", "loss"),
         "fabric: duplicated": ported("duplicated"),
         "fabric: on the wire": ported("on_wire"),
+        "fabric: on the wire between switches": ported("on_wire", number=4),
     },
     "packets by switch": {
         "fabric: received": switched("received"),
         "fabric: sent": switched("transmitted"),
         "fabric: dropped": switched("", "ingress"),
         "fabric: queue full": ported("", "queue_full"),
+        "fabric: waits": ported("queued"),
     },
     "packets by plane": {
         "hosts: sent": linked("sent_packets"),
@@ -347,10 +353,12 @@ PLANTED: Mapping[str, Mapping[str, Callable[[Account, int], Account]]] = {
         "most": achieved("most_iterations"),
     },
     "durations": {
-        "count": measured(count=lambda times, sign: times.count + sign),
+        "count": measured(count=lambda times, sign: times.count + sign, stdev=lambda times, sign: 1e12),
         "sum": measured(mean=lambda times, sign: times.mean * (1 + 0.5 * sign)),
         "since the start": measured(mean=lambda times, sign: times.mean * (times.count + 1) / 2),
-        "least": measured(min=lambda times, sign: 0 if sign < 0 else times.max + 1),
+        "least": measured(
+            min=lambda times, sign: 0 if sign < 0 else times.max + 1, stdev=lambda times, sign: 10 * times.mean
+        ),
         "most": measured(max=lambda times, sign: times.min - 1 if sign < 0 else 1000 * times.max),
     },
     "times": {
@@ -397,3 +405,80 @@ def test_an_identity_notices_a_miscount(account: Account, identity: str, book: s
     sign = abs(sign) if book in ("asked for", "done") else sign
     (after,) = [each for each in balance(change(account, sign * (hidden + 1))).balances if each.identity == identity]
     assert len(after.unbalanced) >= 1
+
+
+def before_too(change: Callable[[Account, int], Account]) -> Callable[[Account, int], Account]:
+    """Miscount in the readings of before and after a run."""
+
+    def changed(account: Account, count: int) -> Account:
+        earlier = change(dataclasses.replace(account, after=account.before), count)
+        return dataclasses.replace(change(account, count), before=earlier.after)
+
+    return changed
+
+
+#: Identities of nothing but counters of before and after: what was there before takes no part.
+BETWEEN = tuple(PLANTED)[: list(PLANTED).index("bytes delivered")]
+
+
+@pytest.mark.parametrize(("identity", "book"), [(each, book) for each in BETWEEN for book in PLANTED[each]])
+def test_an_identity_counts_from_the_beginning_of_the_run(account: Account, identity: str, book: str) -> None:
+    changed = balance(before_too(PLANTED[identity][book])(account, 10**6))
+    assert not any(each.unbalanced for each in changed.balances if each.identity == identity)
+
+
+def unread(account: Account, count: int) -> Account:
+    rows = account.after.unread
+    first, *others = rows["h1"]
+    return after(account, unread={**rows, "h1": [first + count, *others]})
+
+
+def unfinished(account: Account, count: int) -> Account:
+    """Leave packets of h0's first queue pair outstanding at the end of the workload, and none of its last one."""
+    statistics = account.final["h0"]
+    assert isinstance(statistics, MrcHostStatistics)
+    first, *others = statistics.qps
+    changed = dataclasses.replace(statistics, qps=[_plus(first, "outstanding_packets", count), *others])
+    return dataclasses.replace(account, final={**account.final, "h0": changed})
+
+
+def outstanding(account: Account, count: int) -> Account:
+    """Leave packets of a queue pair that sent none of the others outstanding after the run."""
+    statistics = account.final["h1"]
+    assert isinstance(statistics, MrcHostStatistics)
+    qp = dataclasses.replace(statistics.qps[0], outstanding_packets=count, requestor={}, responder={})
+    return of_host(account, lambda each: dataclasses.replace(each, qps=[*each.qps, qp]))
+
+
+def back_between(account: Account, count: int) -> Account:
+    return dataclasses.replace(account, recovered_ns={0: account.happenings[0].done_ns + count})
+
+
+@pytest.mark.parametrize(
+    ("identity", "wrong", "sign", "cover"),
+    [
+        ("packets by link", linked("received_packets"), -1, unread),
+        ("packets by link", linked("sent_packets"), 1, ported("storm_frames", number=2)),
+        ("losses", sent("nacks_received"), 1, sent("bogus_nacks")),
+        ("retransmissions", sent("retransmissions"), 1, sent("repeats")),
+        ("trims", counted("trimmed"), 1, placed("trimmed_duplicates")),
+        ("data packets", sent("packets_sent"), 1, before_too(ported("queued"))),
+        ("first transmissions", sent("packets_sent"), 1, outstanding),
+        ("payload sent", final("responders", "payload_bytes_placed"), -1, unfinished),
+        ("times", recovered, -1, back_between),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_an_identity_takes_what_explains_a_difference(
+    account: Account,
+    identity: str,
+    wrong: Callable[[Account, int], Account],
+    sign: int,
+    cover: Callable[[Account, int], Account],
+) -> None:
+    (found,) = [each for each in balance(account).balances if each.identity == identity]
+    count = 1 + (found.slack if found.entries == 1 else 0)
+    noticed = wrong(account, sign * count)
+    for changed, right in ((noticed, False), (cover(noticed, count), True)):
+        (made,) = [each for each in balance(changed).balances if each.identity == identity]
+        assert (not made.unbalanced) == right, made

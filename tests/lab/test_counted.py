@@ -33,9 +33,13 @@ def test_growth_of_a_host_has_queue_pairs_that_are_gone_and_begins_with_its_agen
     assert counted.grown(None, host(3, 4, 2))["endpoint.faults"] == 2
 
 
-def switches(pauses: int, stalls: int, held: int) -> dict[str, DeviceStats]:
+def switches(pauses: int, stalls: int, held: int, headroom_drops: int = 0) -> dict[str, DeviceStats]:
     pfc = {"priority": 3, "pauses_sent": pauses, "paused_ns": 10 * pauses, "held_bytes": held, "paused": True}
-    credit = {"priority": 3, "stalls": stalls, "stall_ns": 10 * stalls, "credit_bytes": held}
+    pfc |= {"max_held_bytes": held, "headroom_drops": headroom_drops}
+    credit = {"priority": 3, "stalls": stalls, "stall_ns": 10 * stalls}
+    credit |= dict.fromkeys(
+        ("buffer_bytes", "credit_bytes", "held_bytes", "max_held_bytes", "least_credit_bytes"), held
+    )
     return {"s": filled(DeviceStats, {"ports": {7: {"pfc": [pfc], "credits": [credit]}}})}
 
 
@@ -46,6 +50,9 @@ def test_flow_control_is_final_minus_initial_with_the_final_levels() -> None:
         3, 3, 30, 30, True,
     )  # fmt: skip
     stalled = counted.credits(before, after)["s:7"]["3"]
-    assert (stalled.stalls, stalled.stall_ns, stalled.credit_bytes) == (1, 10, 30)
+    assert (stalled.stalls, stalled.stall_ns) == (1, 10)
+    levels = stalled.buffer_bytes, stalled.credit_bytes, stalled.held_bytes, stalled.max_held_bytes
+    assert {*levels, stalled.least_credit_bytes, paused.max_held_bytes} == {30}
+    assert counted.pauses(after, switches(8, 7, 30, headroom_drops=1))["s:7"]["3"].headroom_drops == 1
     assert counted.pauses(after, after) == counted.credits(after, after) == {}
     assert counted.pauses({}, after)["s:7"]["3"].pauses_sent == 8

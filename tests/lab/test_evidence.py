@@ -113,7 +113,9 @@ def run(target: str, *, broken: bool) -> dict[str, Any]:
         for value in next(iter(crossing(target, "h0")), ())
         if broken
     ]
-    port_rows = [{"t_ns": 5 * SECOND, "kind": "port", "port": 2, "up": False, "peer": None}] if broken else []
+    port_row = {"t_ns": 5 * SECOND, "kind": "port", "port": 2, "up": False, "peer": None}
+    port_rows = [port_row] if broken else []
+    heard = [{**port_row, "peer": TOPOLOGY.host("h3").address.hex()}] if broken else []
     return {
         "ranks": names,
         "started_ns": 0,
@@ -121,9 +123,9 @@ def run(target: str, *, broken: bool) -> dict[str, Any]:
         "fabric": fabric,
         "samples": dict.fromkeys(names, samples),
         "statistics": {"h0": {"qps": [peer]}},
-        "events": {"h0": events, "h3": port_rows},
+        "events": {"h0": [*events, *heard], "h3": port_rows},
         "happenings": [
-            {"at_ns": 4 * SECOND, "done_ns": 4 * SECOND, "action": {"verb": "fail", **action}},
+            {"at_ns": 4 * SECOND, "done_ns": 4 * SECOND, "action": {"verb": "fail", "kind": "impair", **action}},
             {"at_ns": 8 * SECOND, "done_ns": 8 * SECOND, "action": {"verb": "restore", **action}},
         ],
     }
@@ -148,7 +150,7 @@ def crossing(target: str, host: str) -> list[tuple[int, ...]]:
         (LINK, {"goodput": 0.8}),
         (PORT, {"dropped": 40}),
         (PORT, {"carried": 0.01}),
-        (PORT, {"ports_down": 1}),
+        (PORT, {"ports_down": 2}),
     ],
     ids=str,
 )

@@ -166,7 +166,10 @@ def test_reboot_empties_the_tables_and_keeps_the_controllers_connection() -> Non
     fake = FakeLab(load_lab("default"))
     ledger = FaultLedger(fake.topology, fake.refill)
     ledger.perform(fake, Action("fail", T1, "reboot"))
+    ledger.perform(fake, Action("fail", T1, "freeze"))
     fake.log.clear()
+    ledger.perform(fake, Action("restore", T1, "freeze"))
+    assert fake.log == []  # It is off as before.
     ledger.perform(fake, Action("restore", T1))
     restarts = [each for each in fake.log if each.startswith("restart")]
     assert restarts == [f"restart {fake.topology.switch(T1).device_id}"]

@@ -95,7 +95,9 @@ def test_each_of_the_latest_changes_has_its_own_time(fake: FakeLab) -> None:
     for _ in range(KEPT):
         ledger.perform(fake, Action("restore", PORT))
         ledger.perform(fake, down)
-    assert len(ledger.record.read().changes) == KEPT
+    changes = ledger.record.read().changes
+    assert [each.number for each in changes] == list(range(KEPT + 4, 2 * KEPT + 4))
+    assert ledger.changed_ns(down) == (changes[-1].began_ns, changes[-1].done_ns)
 
 
 def test_first_in_first_out(fake: FakeLab, ledger: FaultLedger) -> None:
@@ -174,6 +176,40 @@ def test_what_cannot_be_undone_is_remembered(fake: FakeLab, ledger: FaultLedger,
         assert fake.state() == before
 
 
+def refuse_once(fake: FakeLab) -> None:
+    """Let the next change of a link's settings break off, and no other."""
+    plain = fake.set_port_link
+
+    def refuse(*_: object, **__: object) -> None:
+        fake.set_port_link = plain  # type: ignore[method-assign]
+        raise BrokenOff
+
+    fake.heal()
+    fake.set_port_link = refuse  # type: ignore[method-assign]
+
+
+def test_what_could_not_be_settled_is_put_as_a_whole(fake: FakeLab, ledger: FaultLedger) -> None:
+    """A cut did not get through; the next failure of the link finds the fabric still refusing a call."""
+    fake.calls_left = 2
+    with pytest.raises(UnsettledError):
+        ledger.fail(fake, Action("fail", LINK, "link_down", "up"))
+    refuse_once(fake)
+    ledger.fail(fake, Action("fail", LINK, settings={"loss": 0.2}))
+    end = fake.topology.links[LINK].low
+    port = fake.switches[fake.topology.switch(end.node).device_id].ports[end.port]
+    assert (port.up_outgoing, port.up_incoming, port.outgoing.loss, ledger.unsettled) == (False, True, 0.2, [])
+
+
+def test_an_element_stays_in_doubt_when_another_is_settled(fake: FakeLab, ledger: FaultLedger) -> None:
+    fake.calls_left = 2
+    with pytest.raises(UnsettledError):
+        ledger.fail(fake, Action("fail", "p0-t0.1", "transceiver", settings={"first": 3, "count": 2}))
+    first, _ = ledger.unsettled
+    refuse_once(fake)
+    ledger.fail(fake, Action("fail", LINK))
+    assert ledger.unsettled == [first]
+
+
 def test_restore_all_goes_on_where_one_cannot_be_restored(fake: FakeLab, ledger: FaultLedger) -> None:
     for action in (Action("fail", LINK), Action("fail", T1, "reboot"), Action("fail", PORT)):
         ledger.fail(fake, action)
@@ -241,6 +277,23 @@ def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Fault
     assert switch.ports[port].up_incoming
 
 
+@pytest.mark.parametrize("target", [LINK, PORT])
+@pytest.mark.parametrize("interface", [None, "p2t0x1"])
+def test_a_direction_that_was_cut_before_stays_cut(
+    fake: FakeLab, ledger: FaultLedger, target: str, interface: str | None
+) -> None:
+    link = fake.topology.links[target]
+    end = link.high if link.is_host_link else link.low
+    ports = fake.switches[fake.topology.switch(end.node).device_id].ports
+    ports[end.port] = replace(ports[end.port], interface=interface, up_outgoing=False)
+    before = fake.state()
+    for kind, settings in (("impair", {"loss": 0.2}), ("link_down", {})):
+        ledger.fail(fake, Action("fail", target, kind, settings=settings))
+        assert (ports[end.port].up_outgoing, ports[end.port].up_incoming) == (False, kind == "impair")
+    ledger.restore(fake, target)
+    assert fake.state() == before
+
+
 @pytest.mark.parametrize(
     ("actions", "loss"),
     [
@@ -258,6 +311,7 @@ def test_a_port_whose_interface_is_down_was_not_cut(fake: FakeLab, ledger: Fault
     ],
 )
 def test_expected_loss(fake: FakeLab, ledger: FaultLedger, actions: list[Action], loss: float) -> None:
+    assert ledger.expected_loss(causes=list(map(ledger.check, actions))) == pytest.approx(loss)
     for action in actions:
         ledger.fail(fake, action)
     assert ledger.expected_loss() == pytest.approx(loss)

@@ -99,6 +99,13 @@ def test_follower_tells_what_is_in_force_even_after_more_changes_than_are_kept()
     told = [each.change.action for each in follower.take()]
     assert told[-1] == Action("fail", "h0:0", "port_down")
     assert told[:-1] == [CUT, MENDED] * (KEPT // 2)
+    # Its end is told, too, when nothing is kept of it any more.
+    ledger.perform(fake, Action("restore", "h0:0"))
+    for _ in range(KEPT // 2):
+        ledger.perform(fake, CUT)
+        ledger.perform(fake, MENDED)
+    other.reload()
+    assert follower.take()[-1].change.action == Action("restore", "h0:0", "port_down")
 
 
 def test_follower_of_a_view_that_begins_late_is_told_what_is_in_force() -> None:

@@ -189,7 +189,7 @@ def test_a_failure_is_detected_when_a_host_first_noticed_it(
     fail = run.happenings[0].action
     begin, end = (START + ms * 1_000_000 for ms in (at_ms, at_ms + lasts_ms))
     restore = Action("restore", fail.target, "")
-    run.happenings = [LabEvent(begin, begin + 1, fail, 0.0), LabEvent(end, end + 1, restore, 0.0)]
+    run.happenings = [LabEvent(begin, begin + 1, fail, 0.0), LabEvent(end, end + 5 * 10**8, restore, 0.0)]
     rows = {host: [ev_row(ms, 1, *change) for ms, of, change in sorted(logged) if of == host] for host in ("h0", "h2")}
     run.recording = StoredRecording.of({}, [], rows)
     found = [each for each in history.history(run, TOPOLOGY) if each.what is What.DETECTED]

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action, FailureError
-from mrclab.lab.faults.ledger import UnsettledError
+from mrclab.lab.faults.ledger import FaultLedger, UnsettledError
 from mrclab.results.record import LabEvent
 from mrclab.runs.runner import LATE_S, Loop
+from support.lab.fake_lab import FakeLab
 from support.lab.scripted import Clock
 
 SECOND = 1_000_000_000
@@ -78,6 +80,36 @@ def test_loop_with_a_late_action_moves_those_that_follow() -> None:
     down, up = made.happenings
     assert down.at_ns > 0.5 * SECOND
     assert (up.at_ns - down.at_ns) / SECOND == pytest.approx(0.5)
+
+
+def test_each_late_action_moves_those_that_follow_by_its_own_delay() -> None:
+    """Each takes long: the second from when the first was done on, and the third likewise."""
+    loop, made = course(9.0)
+    loop.add(1.25, DOWN)
+    performed = made.clock.failures.perform
+
+    def slowly(*given: Any) -> Any:
+        made.clock.now += SECOND
+        return performed(*given)
+
+    made.clock.failures.perform = slowly
+    loop.begin(0)
+    loop.go(made)
+    assert [each.at_ns / SECOND for each in made.happenings] == pytest.approx([0.25, 1.75, 3.25])
+
+
+def test_a_stated_loss_counts_even_if_it_is_none_and_a_target_is_broken_once() -> None:
+    fake = FakeLab(load_lab("tiny"))
+    session: Any = Clock()
+    session.failures = FaultLedger(fake.topology, fake.refill)
+    session.fabric, session.set_carrier = fake, fake.set_carrier
+    made = Course(session, 1.0)
+    loop = Loop(session, [(0.0, Action("fail", "h0:0", "port_down", loss=0.0))], made, 0.1, bool)
+    loop.add(0.0, Action("fail", "h0:0", "impair", settings={"loss": 0.1}))
+    loop.finish()
+    assert [each.expected_loss for each in made.happenings] == [0.0, pytest.approx(session.failures.expected_loss())]
+    assert made.happenings[1].expected_loss > 0
+    assert [each.broken for each in made.happenings] == [["h0:0"], ["h0:0"]]
 
 
 def test_loop_at_its_end_does_what_is_left_and_notes_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:

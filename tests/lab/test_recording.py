@@ -388,10 +388,10 @@ def test_recording_that_was_never_closed_is_collected_without_a_warning(monkeypa
 
 
 def test_growth_until_a_time_goes_on_where_a_counter_began_again() -> None:
-    rows = [(10, 100, 7), (20, 130, 8), (30, 5, 9), (40, 25, 10)]
+    rows = [(10, 100, 7), (20, 130, 8), (30, 5, 9), (40, 25, 10), (50, 3, 10)]
     series = Series.of([{"t_ns": t_ns, "packets": packets, "other": other} for t_ns, packets, other in rows])
     names = ["packets", "other", "absent"]
-    found = [series.growth_until(t_ns, names) for t_ns in (5, 10, 25, 30, 99)]
-    assert [each["packets"] for each in found] == [0, 0, 30, 35, 55]
-    assert [each["other"] for each in found] == [0, 0, 1, 2, 3]
+    found = [series.growth_until(t_ns, names) for t_ns in (5, 10, 25, 30, 45, 99)]
+    assert [each["packets"] for each in found] == [0, 0, 30, 35, 55, 58]
+    assert [each["other"] for each in found] == [0, 0, 1, 2, 3, 3]
     assert found[-1] == series.growth(names)

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from mrc_topo.labfile import load_lab
+from mrclab.lab import describe
 from mrclab.results import steps, verdict
 from mrclab.results.analysis import Recovery
 from mrclab.results.check import Check, Verdict
@@ -89,6 +90,12 @@ def test_check_of_what_hosts_count_passes_up_to_its_bound(
 ) -> None:
     found = check(what, counted=counted, **expect)
     assert (found.passed, found.timed) == (passed, timed)
+
+
+def test_a_recovery_has_ten_round_trips_a_timeout_a_bin_and_what_is_given() -> None:
+    rtt_ns, timeout_ns = describe.base_rtt_ns(TOPOLOGY, "virtual"), describe.ack_timeout_ns(TOPOLOGY)
+    within = (10 * rtt_ns + timeout_ns) / 1e9 + 0.1 + 0.3
+    assert verdict.recovery_bound_s(TOPOLOGY, "virtual", 0.3) == pytest.approx(within)
 
 
 def test_checks_of_a_recovery_pass_up_to_their_bounds_and_are_timed() -> None:

@@ -67,6 +67,7 @@ STATEMENTS = [
         more={"headers": "h_t[3] st;"},
     ),
     Case("for downwards", {"a": 6}, "hdr.h.a = 0; for (bit<8> i = 3; i > 0; i -= 1) hdr.h.a += i;"),
+    Case("for until its bound on the left", {"a": 5}, "hdr.h.a = 0; for (bit<8> i = 3; 1 < i; i -= 1) hdr.h.a += i;"),
     Case(
         "for with break and continue",
         {"a": 0 + 1 + 3},
@@ -154,6 +155,12 @@ CALLS = [
         {"a": 3},
         "act(hdr.h.a); hdr.h.b = 1;",
         "action act(inout bit<8> x) { x = 3; hdr.h.a = 1; exit; }",
+    ),
+    Case(
+        "copy-out of all calls when exit ends them",
+        {"a": 5},
+        "outer(hdr.h.a); hdr.h.b = 1;",
+        "action inner(inout bit<8> y) { y = 5; hdr.h.a = 1; exit; } action outer(inout bit<8> x) { x = 2; inner(x); }",
     ),
     Case(
         "copy-out of a slice",
@@ -400,8 +407,9 @@ def test_ternary_range_and_optional_entries() -> None:
 
 
 def test_entry_priorities() -> None:
-    rest = "entries = { priority = 10: _ : set(1); priority = 20: 0x34 &&& 0xff : set(2); }"
+    rest = "size = 16; entries = { priority = 10: _ : set(1); priority = 20: 0x34 &&& 0xff : set(2); }"
     sw = switch(locals=table("hdr.h.b: ternary;", rest), body="t.apply();")
+    assert sw.tables["Ig.t"]["max_size"] == 16  # More can be added.
     assert run_on(sw)["a"] == 2
     assert run_on(sw, b=0)["a"] == 1
 
@@ -423,6 +431,9 @@ def test_smallest_priority_wins_when_asked() -> None:
 
 
 def test_computed_and_masked_keys() -> None:
+    both = switch(locals=table('(hdr.h.c + 1) & 0xf: exact @name("low");'), body="t.apply();")
+    both.add("Ig.t", [((C + 1) & 0xF, 0)], "set", [5])
+    assert [run_on(both, c=c)["a"] for c in (C, C ^ 0x10, C ^ 1)] == [5, 5, A]
     key = 'hdr.h.c + 1: exact @name("sum"); hdr.h.b & 0xf0: ternary; hdr.h.d[15:8]: exact; hdr.h.isValid(): exact;'
     sw = switch(locals=table(key), body="t.apply();")
     sw.add("Ig.t", [(C + 1, 0), (0x30, 0xFF), (0xDE, 0), (1, 0)], "set", [5])
@@ -483,6 +494,15 @@ def test_a_table_applied_in_two_branches() -> None:
     sw = switch(locals=table("hdr.h.b: exact;", "default_action = set(7);"), body=body)
     assert run_on(sw) == {"a": 7, "b": B, "c": 2, "d": 0}
     assert run_on(sw, c=0) == {"a": 7, "b": B, "c": 1, "d": 0}
+
+
+def test_a_table_applied_in_two_branches_has_the_cases_of_each() -> None:
+    first = "switch (t.apply().action_run) { set: { hdr.h.d = 1; } default: { hdr.h.d = 2; } }"
+    second = "switch (t.apply().action_run) { other: { hdr.h.d = 3; } default: { hdr.h.d = 4; } }"
+    body = f"if (hdr.h.c == 0) {{ {first} }} else {{ {second} }}"
+    sw = switch(locals=table("hdr.h.b: exact;", "default_action = other();"), body=body)
+    sw.add("Ig.t", [(B, 0)], "set", [4])
+    assert [run_on(sw, b=b, c=c)["d"] for b in (B, 9) for c in (0, 1)] == [1, 4, 2, 3]
 
 
 def test_actions_with_directed_arguments_in_a_table() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from p4lite.compiler.midend import arith, lir
 from support.amount import examples
 from support.p4.cases import INPUT, run
 
@@ -233,3 +237,75 @@ def test_random_expressions(data: st.DataObject) -> None:
     lines += [f"hdr.h.{n} = x{n};" for n in drawn]
     expected = {n: fit(e.value, widths[n], False) for n, e in drawn.items()}
     assert run(body="\n".join(lines)) == expected
+
+
+# --- each function of the middle end, on every value of a small type -----------------------------------------
+
+WIDTH = 4
+WHOLE = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "two_comp_mod": lambda value, width: fit(value, width, True),
+    "usat_cast": lambda value, width: saturated(value, width, False),
+    "sat_cast": lambda value, width: saturated(value, width, True),
+}  # fmt: skip
+
+
+def saturated(value: int, width: int, signed: bool) -> int:
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
+    return max(low, min(high, value))
+
+
+def meaning(expr: lir.Arg | None, fields: Mapping[str, int]) -> int:
+    """Evaluate an expression as BMv2 does, over unbounded integers."""
+    match expr:
+        case lir.Const(value) | lir.Bool(value):
+            return value
+        case lir.Field(_, name):
+            return fields[name]
+        case lir.Op("~", _, right):
+            return ~meaning(right, fields)
+        case lir.Op(op, left, right):
+            return int(WHOLE[op](meaning(left, fields), meaning(right, fields)))
+        case lir.LoweredConditional(cond, then, other):
+            return meaning(then if meaning(cond, fields) else other, fields)
+    raise AssertionError(expr)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_every_operation_on_constants_and_fields_is_that_of_the_language(signed: bool) -> None:
+    values = range(-8, 8) if signed else range(16)
+    for x, y in product(values, repeat=2):
+        fields = {"x": x, "y": y, "n": y & 15}
+        left = (lir.Const(x, WIDTH), lir.Field("h", "x", WIDTH, signed))
+        right = (lir.Const(y, WIDTH), lir.Field("h", "y", WIDTH, signed), left[1])
+        found: list[tuple[lir.Expr, int]] = []
+        for a, b in product(left, right):
+            z = x if b is left[1] else y
+            found += [(arith.binary(op, a, b, WIDTH, signed), fit(WHOLE[op](x, z), WIDTH, signed)) for op in "+-*&|^"]
+            for op in ("|+|", "|-|"):
+                found.append((arith.binary(op, a, b, WIDTH, signed), saturated(WHOLE[op[1]](x, z), WIDTH, signed)))
+            if not signed and (z or not isinstance(b, lir.Const)):
+                found += [(arith.binary(op, a, b, WIDTH, signed), WHOLE[op](x, z) if z else 0) for op in "/%"]
+            found += [(arith.compare(op, a, b), WHOLE[op](x, z)) for op in ("==", "!=", "<", "<=", ">", ">=")]
+            joined = arith.concat(a, b, WIDTH, signed, 2 * WIDTH, signed)
+            found.append((joined, fit(x << WIDTH | z & 15, 2 * WIDTH, signed)))
+        for a, amount, wide in product(left, (lir.Const(y & 15), lir.Field("h", "n", 8)), (8, 32)):
+            found.append((arith.shift_left(a, amount, wide, WIDTH, signed), fit(x << (y & 15), WIDTH, signed)))
+            found.append((arith.shift_right(a, amount, wide, WIDTH, signed), x >> (y & 15)))
+        for a, (high, low) in product(left, ((3, 0), (3, 2), (2, 1), (1, 0))):
+            bits = high - low + 1
+            part = y & ((1 << bits) - 1)
+            found.append((arith.slice_bits(a, high, low, WIDTH, signed), fit(x >> low, bits, False)))
+            for value in (lir.Const(part, bits), lir.Field("h", "part", bits)):
+                put = arith.set_slice(a, high, low, value, WIDTH, signed)
+                wanted = fit(x & ~(((1 << bits) - 1) << low) | part << low, WIDTH, signed)
+                assert meaning(put, {**fields, "part": part}) == wanted, put
+        for a in left:
+            found += [(arith.negate(a, WIDTH, signed), fit(-x, WIDTH, signed))]
+            found += [(arith.complement(a, WIDTH, signed), fit(~x, WIDTH, signed))]
+            for width, to_signed in product((3, 4, 9), (False, True)):
+                found.append((arith.cast(a, WIDTH, signed, width, to_signed), fit(x, width, to_signed)))
+        for expr, wanted in found:
+            assert meaning(expr, fields) == wanted, (expr, x, y)

@@ -201,11 +201,11 @@ def test_checksum_in_a_branch_and_a_sub_control() -> None:
     top = """control Sum(in bit<8> a, in bit<8> b, inout bit<16> sum) {
         apply { update_checksum(b != 0, { a }, sum, HashAlgorithm.csum16); }
     }"""
-    apply = "Sum.apply(hdr.h.a, hdr.h.b, hdr.h.c);"
-    sw = switch(top=top, update=f"if (hdr.h.d == 1) {{ {apply} }} else {{ {apply} }}")
-    assert run_on(sw)["c"] == HASHES["csum16"](bytes([A]))
+    first, second = (f"Sum.apply(hdr.h.{name}, hdr.h.b, hdr.h.c);" for name in "ab")
+    sw = switch(top=top, update=f"if (hdr.h.d == 1) {{ {first} }} else {{ {second} }}")
+    assert run_on(sw)["c"] == HASHES["csum16"](bytes([B]))
     assert run_on(sw, d=1)["c"] == HASHES["csum16"](bytes([A]))
-    assert run_on(sw, b=0)["c"] == C
+    assert run_on(sw, b=0)["c"] == run_on(sw, b=0, d=1)["c"] == C
 
 
 def test_checksum_with_payload() -> None:

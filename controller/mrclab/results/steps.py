@@ -131,9 +131,13 @@ def summary(result: RunResult) -> TrainingSummary | None:
         if seconds := [each.seconds for each in chosen(steps, during)]:
             times[during] = time_summary(seconds)
     measured = _measured(result)
-    taking = (each for each in result.progress.values() if each.done and each.takes_part)
-    spent = sum(each.finished_ns - each.started_ns for each in taking)
-    computed = sum(each.computed_ns for each in measured)
+    taking = (each for each in result.progress.values() if each.takes_part)
+    ended = [
+        (rank.finished_ns - rank.started_ns, times.computed_ns)
+        for rank, times in zip(taking, measured, strict=True)
+        if rank.done
+    ]
+    spent, computed = (sum(each) for each in zip((0, 0), *ended, strict=True))
     return TrainingSummary(
         [(each.number, result.since_start(each.begin_ns), each.seconds, each.broken) for each in steps],
         times,

@@ -127,7 +127,7 @@ def made_up(seconds: list[float], broken: list[tuple[float, float]]) -> dict[str
     happenings = []
     for since, until in broken:
         happenings.append({"at_ns": round(since * 1e9), "done_ns": round(since * 1e9), "broken": ["x"]})
-        happenings.append({"at_ns": round(until * 1e9), "done_ns": round(until * 1e9), "broken": []})
+        happenings.append({"at_ns": round((until - 1) * 1e9), "done_ns": round(until * 1e9), "broken": []})
     return {
         "ranks": ["h0", "h1"], "progress": progress, "happenings": happenings, "started_ns": 0, "finished_ns": ends[-1],
     }  # fmt: skip
@@ -150,6 +150,23 @@ def test_check_of_steps_holds_both_bounds_for_steps_with_and_without_failure() -
         StepExpectation(of="max")
     told = performance.of(result_of(document)).training
     assert told is not None
+    assert told.idle == pytest.approx(0.5)
+
+
+def test_a_step_saw_a_failure_until_its_restore_was_done() -> None:
+    result = result_of(made_up([1.0, 1.0, 3.0, 0.25, 1.0, 1.0], [(1.5, 5.5)]))
+    assert [each.broken for each in steps.steps_of(result)] == [False, True, True, True, True, False]
+
+
+def test_every_operation_weighs_alike_and_the_idle_share_is_of_ranks_that_ended() -> None:
+    document = made_up([1.0], [])
+    for name, count, mean in (("h0", 1, 1e9), ("h1", 3, 2e9)):
+        operation = {"count": count, "mean": mean, "p99": None}
+        document["progress"][name]["measured"]["training"]["operations"] = {"send": operation}
+    document["progress"]["h1"] |= {"done": False, "started_ns": 7, "finished_ns": 0}
+    told = steps.summary(result_of(document))
+    assert told is not None
+    assert (told.operations["send"].count, told.operations["send"].mean) == (4, 1.75)
     assert told.idle == pytest.approx(0.5)
 
 

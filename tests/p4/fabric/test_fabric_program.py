@@ -243,15 +243,18 @@ def test_a_flow_keeps_its_uplink_while_it_sends(fabric_p4: LoadedProgram) -> Non
     assert send(frames[0], 4_000_000) != first
 
 
-def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: LoadedProgram) -> None:
-    topology = tiny()
+@pytest.mark.parametrize("narrow", [False, True])
+def test_marking_probability_rises_between_kmin_and_kmax(narrow: bool, fabric_p4: LoadedProgram) -> None:
+    """`narrow`: a range of one byte, with which an end that is off by one shows."""
+    queues = load_lab("tiny").lab.queues.model_dump()
+    topology = tiny(queues=queues | {"ecn": {"kmin": 10_000, "kmax": 10_001}}) if narrow else tiny()
     bed = LabBed(topology, fabric_p4)
     instance = bed.switch("p0-t0.0").instance
     uplink = topology.uplink_number(0)
     ecn = topology.switch("p0-t0.0").links[uplink].marks
     assert ecn is not None
     frame = bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7)))
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+    for share in (0.0, 1.0) if narrow else (0.0, 0.25, 0.5, 0.75, 1.0):
         marked = 0
         for _ in range(300):
             instance.register_write("queue_out", uplink, 0)
@@ -261,6 +264,12 @@ def test_marking_probability_rises_between_kmin_and_kmax(fabric_p4: LoadedProgra
             marked += read(received).ecn == 3
         assert abs(marked - 300 * share) <= 5 * (300 * share * (1 - share)) ** 0.5
         assert bed.waiting("p0-t0.0", uplink) == 0
+    # A packet that another switch has marked is not counted a second time.
+    counted = bed.counter("p0-t0.0", "marked", uplink)
+    instance.register_write("queue_in", uplink, instance.register_read("queue_out", uplink) + ecn.kmax)
+    bed.send(topology.host_port(0, 0), bytes(lab_frame(topology, 0, 2, ev.make_ev(0, 0, 7), ecn=3)))
+    [(_, received)] = bed.run(20_000_000)
+    assert (read(received).ecn, bed.counter("p0-t0.0", "marked", uplink)) == (3, counted)
 
 
 def test_what_the_traffic_manager_loses_is_forgotten(fabric_p4: LoadedProgram) -> None:

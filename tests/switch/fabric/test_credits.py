@@ -302,6 +302,17 @@ def test_credits_are_conserved_whatever_fails(senders: int, buffer: int, failure
     check_conserved(fabric)
 
 
+def test_a_new_link_begins_with_the_whole_buffer_though_packets_of_the_old_one_still_wait() -> None:
+    fabric, hosts = two_switches(2, MBPS_8, 20 * 512, 30)
+    play(fabric, hosts, 5 * 10**6)
+    assert any(queue.depth_packets for queue in fabric.switch(2).port(2).stats().queues)
+    fabric.unlink(fabric.links[0])
+    fabric.link(fabric.switch(1).port(3), fabric.switch(2).port(1), MBPS_8)
+    play(fabric, hosts, 3 * 10**9)
+    assert not any(each.frames for each in hosts)
+    check_conserved(fabric)
+
+
 def test_an_update_that_is_lost_is_told_again() -> None:
     fabric, hosts = two_switches(1, MBPS_8, 512, 50)
     lossy = LinkSettings(rate_bps=8 * 10**6, delay_ns=5000, loss=0.7)
@@ -335,6 +346,8 @@ def test_an_update_that_is_damaged_or_late_says_nothing() -> None:
     assert credit_after(update(12)[:-1]) == 10
     assert credit_after(update(12)) == 12
     assert credit_after(update(11)) == 12
+    # Limits are modulo 2^32: one beyond the wrap is a later one.
+    assert [credit_after(update(limit)) for limit in (2**31 - 1, 2**32 - 16, 5, 2**32 - 16)] == [2**31 - 1, 0, 5, 5]
 
 
 # -- deadlock -------------------------------------------------------------------------------------------------

@@ -68,21 +68,39 @@ def test_tail_drop_in_packets_and_bytes() -> None:
         queue = port.stats().queues[0]
         assert len(out) == kept + 1
         assert (queue.enqueued_packets, queue.dropped_packets) == (kept + 1, 200 - kept)
+        assert (queue.enqueued_bytes, queue.dropped_bytes) == ((kept + 1) * 100, (200 - kept) * 100)
         assert port.stats().drops["queue_full"] == 200 - kept
         assert (queue.max_packets, queue.max_bytes, queue.depth_packets) == (kept, kept * 100, 0)
 
 
-def test_buffer_over_all_priorities() -> None:
+@pytest.mark.parametrize("limits", [QueueLimits(packets=5), QueueLimits(packets=0, bytes=550)])
+def test_buffer_over_all_priorities(limits: QueueLimits) -> None:
     fabric, switch = one_switch(priority_queues=2)
     port = switch.port(2)
     port.set_link(outgoing=MBPS_8)
-    port.set_buffer(QueueLimits(packets=5))
+    port.set_buffer(limits)
+    for start in (0, 10**9):
+        burst(fabric, switch.port(1), 1, at_ns=start)
+        fabric.run_until(start + 1)
+        burst(fabric, switch.port(1), 4, at_ns=start + 1)
+        burst(fabric, switch.port(1), 4, at_ns=start + 1, priority=1)
+        fabric.run_until(start + 1000)
+        assert port.stats().drops["buffer_full"] == (3 if start == 0 else 6)
+        assert [queue.max_bytes for queue in port.stats().queues[:2]] == [400, 100]
+        # What the switch loses when it is stopped takes no room afterwards.
+        switch.set_state("stopped")
+        switch.set_state("running")
+    assert [len(fabric.run_until(10**10)), switch.stats().drops["flushed"]] == [1, 10]
+
+
+def test_a_new_rate_begins_without_the_rest_of_the_one_before() -> None:
+    fabric, switch = one_switch()
+    switch.port(2).set_link(outgoing=LinkSettings(rate_bps=3 * 10**11))
     burst(fabric, switch.port(1), 1)
-    fabric.run_until(1)
-    burst(fabric, switch.port(1), 4, at_ns=1)
-    burst(fabric, switch.port(1), 4, at_ns=1, priority=1)
-    assert len(fabric.run_until(10**9)) == 6
-    assert port.stats().drops["buffer_full"] == 3
+    fabric.run_until(1000)
+    switch.port(2).set_link(outgoing=MBPS_8)
+    burst(fabric, switch.port(1), 1, at_ns=1000)
+    assert [t for t, *_ in fabric.run_until(10**9)] == [101_000]
 
 
 def test_strict_priority_shares_one_rate() -> None:
@@ -218,6 +236,13 @@ def test_burst_loss_statistics() -> None:
     assert right.port(1).stats().rx_packets == count - len(lost)
 
 
+def test_burst_loss_in_the_good_state_alone() -> None:
+    fabric, left, right = two_switches(LinkSettings(burst_loss=BurstLoss(to_bad=0.0, to_good=0.0, loss_good=1.0)))
+    left.port(1).generate([packet(Op.FORWARD, 2, stamp=False)], 3, interval_ns=1000)
+    fabric.run_until(10**9)
+    assert (left.port(2).stats().drops["burst_loss"], right.port(1).stats().rx_packets) == (3, 0)
+
+
 def test_reordering() -> None:
     fabric, left, _ = two_switches(LinkSettings(delay_ns=100, reorder=0.1, reorder_extra_ns=2500))
     left.port(1).generate([packet(Op.FORWARD, 2, fill=k) for k in range(100)], 100, interval_ns=1000)
@@ -226,6 +251,16 @@ def test_reordering() -> None:
     assert sorted(order) == list(range(100))
     assert 0 < late < 30
     assert sum(1 for a, b in itertools.pairwise(order) if a > b) > 0
+
+
+def test_a_packet_out_of_order_is_lost_with_its_link_even_if_that_is_back_before_it_arrives() -> None:
+    fabric, left, right = two_switches(LinkSettings(delay_ns=1000, reorder=1.0, reorder_extra_ns=10_000))
+    left.port(1).generate([packet(Op.FORWARD, 2)], 1, interval_ns=1000)
+    fabric.run_until(5000)
+    for up in (False, True):
+        left.port(2).set_up(up, "outgoing")
+    fabric.run_until(10**6)
+    assert (left.port(2).stats().drops["link_down"], right.port(1).stats().rx_packets) == (1, 0)
 
 
 def test_packets_on_a_link_are_counted() -> None:
@@ -256,6 +291,13 @@ def test_delay_shortened_at_run_time_keeps_the_order() -> None:
     out = fabric.run_until(10**6)
     assert [data[50] for *_, data in out] == list(range(20))
     assert out[-1][0] == 19_010
+    fabric, switch = one_switch()
+    switch.port(2).set_link(outgoing=LinkSettings(delay_ns=10_000))
+    switch.port(1).generate([packet(Op.FORWARD, 2)], 20, interval_ns=1000)
+    fabric.run_until(5500)
+    switch.port(2).set_link(outgoing=LinkSettings(delay_ns=10))
+    times = [t for t, *_ in fabric.run_until(10**6)]
+    assert times == [*range(10_000, 15_001, 1000), *[15_000] * 9, *range(15_010, 19_011, 1000)]
 
 
 def test_blackhole_and_link_down_per_direction() -> None:

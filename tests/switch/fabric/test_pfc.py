@@ -116,6 +116,47 @@ def test_pause_frames_to_the_byte_and_the_nanosecond() -> None:
     assert (stats.held_bytes, stats.max_held_bytes) == (0, 2500)
 
 
+@pytest.mark.parametrize(
+    ("count", "settings", "most", "pauses", "resumes", "dropped"),
+    [
+        # One is sent at once; the others wait until their port has sent that one.
+        (3, PfcSettings(1000, 500, 5000), 1000, 0, 0, 0),  # just as much as is allowed
+        (4, PfcSettings(1000, 0, 5000), 1500, 1, 1, 0),
+        (6, PfcSettings(1000, 500, 700), 1500, 1, 1, 2),  # 2000 bytes would not fit
+    ],
+)
+def test_bounds_of_a_class_hold_to_the_byte(
+    count: int, settings: PfcSettings, most: int, pauses: int, resumes: int, dropped: int
+) -> None:
+    fabric = Fabric("virtual")
+    slow = LinkSettings(rate_bps=8 * 10**5, delay_ns=5000)
+    switch = switch_of(fabric, 1, {1: MBPS_8, 2: slow})
+    # Times of a pause so long that it is not told twice.
+    switch.port(1).set_pfc(0, replace(settings, quanta=0xFFFF))
+    for _ in range(count):
+        fabric.inject(switch.port(1), routed(2, size=SIZE), 0)
+    fabric.run_until(10**9)
+    (stats,) = switch.port(1).pfc_stats()
+    assert (stats.max_held_bytes, stats.pauses_sent, stats.resumes_sent) == (most, pauses, resumes)
+    assert (stats.held_bytes, stats.headroom_drops) == (0, dropped)
+
+
+def test_a_pause_lasts_at_the_rate_of_who_sends_and_from_the_latest_frame() -> None:
+    fabric = Fabric("virtual")
+    switch = switch_of(fabric, 1, {1: MBPS_8, 2: MBPS_8})
+    switch.port(2).set_link(incoming=replace(MBPS_8, rate_bps=10 * MBPS_8.rate_bps))
+    switch.port(2).set_pfc(0, PfcSettings(10_000, 5000, 5000))
+    for at in (0, 100_000):
+        fabric.inject(switch.port(2), pause_frame({0: 10}), at)
+    fabric.inject(switch.port(1), routed(2), 0)
+    paused, lasts = PFC_FRAME_BYTES * BYTE_NS // 10 + 5000, pause_ns(10, MBPS_8.rate_bps)
+    fabric.run_until(paused + 50_000)
+    assert switch.port(2).pfc_stats()[0].paused_ns == 50_000
+    resumed = 100_000 + paused + lasts
+    assert [t for t, _, port, _ in fabric.run_until(10**8) if port == 2] == [resumed + 100 * BYTE_NS + 5000]
+    assert switch.port(2).pfc_stats()[0].paused_ns == resumed - paused
+
+
 def test_scapy_reads_and_writes_the_frames_as_we_do() -> None:
     """The layout of IEEE 802.1Qbb as another implementation has it, there and back, for the classes 3 and 6."""
     fabric = Fabric("virtual")
