@@ -82,7 +82,7 @@ def test_loop_with_a_late_action_moves_those_that_follow() -> None:
     assert (up.at_ns - down.at_ns) / SECOND == pytest.approx(0.5)
 
 
-def test_each_late_action_moves_those_that_follow_by_its_own_delay() -> None:
+def test_each_late_action_moves_those_that_follow_by_its_own_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes long: the second from when the first was done on, and the third likewise."""
     loop, made = course(9.0)
     loop.add(1.25, DOWN)
@@ -92,7 +92,7 @@ def test_each_late_action_moves_those_that_follow_by_its_own_delay() -> None:
         made.clock.now += SECOND
         return performed(*given)
 
-    made.clock.failures.perform = slowly
+    monkeypatch.setattr(made.clock.failures, "perform", slowly)
     loop.begin(0)
     loop.go(made)
     assert [each.at_ns / SECOND for each in made.happenings] == pytest.approx([0.25, 1.75, 3.25])

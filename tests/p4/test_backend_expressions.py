@@ -278,8 +278,9 @@ def test_every_operation_on_constants_and_fields_is_that_of_the_language(signed:
     values = range(-8, 8) if signed else range(16)
     for x, y in product(values, repeat=2):
         fields = {"x": x, "y": y, "n": y & 15}
-        left = (lir.Const(x, WIDTH), lir.Field("h", "x", WIDTH, signed))
-        right = (lir.Const(y, WIDTH), lir.Field("h", "y", WIDTH, signed), left[1])
+        left: list[lir.Expr] = [lir.Const(x, WIDTH), lir.Field("h", "x", WIDTH, signed)]
+        right: list[lir.Expr] = [lir.Const(y, WIDTH), lir.Field("h", "y", WIDTH, signed), left[1]]
+        amounts: list[lir.Expr] = [lir.Const(y & 15), lir.Field("h", "n", 8)]
         found: list[tuple[lir.Expr, int]] = []
         for a, b in product(left, right):
             z = x if b is left[1] else y
@@ -291,7 +292,7 @@ def test_every_operation_on_constants_and_fields_is_that_of_the_language(signed:
             found += [(arith.compare(op, a, b), WHOLE[op](x, z)) for op in ("==", "!=", "<", "<=", ">", ">=")]
             joined = arith.concat(a, b, WIDTH, signed, 2 * WIDTH, signed)
             found.append((joined, fit(x << WIDTH | z & 15, 2 * WIDTH, signed)))
-        for a, amount, wide in product(left, (lir.Const(y & 15), lir.Field("h", "n", 8)), (8, 32)):
+        for a, amount, wide in product(left, amounts, (8, 32)):
             found.append((arith.shift_left(a, amount, wide, WIDTH, signed), fit(x << (y & 15), WIDTH, signed)))
             found.append((arith.shift_right(a, amount, wide, WIDTH, signed), x >> (y & 15)))
         for a, (high, low) in product(left, ((3, 0), (3, 2), (2, 1), (1, 0))):
