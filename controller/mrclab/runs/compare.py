@@ -281,8 +281,7 @@ def seconds_per_iteration(result: RunResult) -> float:
     wrong = any(each.mismatches or not each.done or not each.iterations for each in progress)
     if result.failures or wrong or not progress:
         return math.inf
-    begin, end = min(each.started_ns for each in progress), max(each.finished_ns for each in progress)
-    return (end - begin) / 1e9 / min(each.iterations for each in progress)
+    return result.busy_s / min(each.iterations for each in progress)
 
 
 def check(comparison: Comparison) -> None:

@@ -71,7 +71,7 @@ EXPERIMENT = {
     "simulated_s": "time on the lab's clock from the first start to the last end, s",
     "goodput_bps": "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
     "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
-    "iteration_s": "time of one iteration over all ranks, s",
+    "iteration_s": "time of the run for each iteration of the rank that did fewest, s",
     "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s; of 100 iterations and more",
     "iterations": "of the rank that did fewest",
     "latency_s": "median of half of a round trip, s",
@@ -104,7 +104,7 @@ EXPERIMENT = {
 }
 #: Columns of a run of a comparison: one row for each variant and condition.
 COMPARISON = {
-    "seconds": "time of one iteration over all ranks, s",
+    "seconds": "time of the run for each iteration of the rank that did fewest, s",
     "slowdown": "over that of the same variant under the first condition",
     "ideal_s": "what an iteration takes at least, s (docs/reference/experiments.md)",
     "lost": "packets that failures took on links between switches",
