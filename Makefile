@@ -198,9 +198,11 @@ coverage: setup
 	  -m "not lab and not netns and not root and not slow" @tests/quick.txt
 
 # Change one place of PART (proto, wire, roce, faults, verdict, judge) at a time and see whether a test notices.
+# `make mutants PART=proto MUTANTS=--table` tries each change of state, and writes tests/proto/reasons.csv.
 mutants: setup
-	$(PIP) --editable ./p4 --editable '.[coverage]' 'cosmic-ray>=8.4,<9'
-	PYTHONPATH=tests $(BIN)/python -m support.mutants $(or $(PART),judge verdict faults proto)
+	$(PIP) --editable ./p4 --editable '.[coverage]'
+	for part in $(or $(PART),judge verdict faults proto); do \
+	  PYTHONPATH=tests $(BIN)/python -m support.mutants $$part $(MUTANTS) || exit 1; done
 
 # The descriptors of the target API's messages, and their types; `p4lite.messages` builds the messages at run time.
 proto: $(STAMP)

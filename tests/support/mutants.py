@@ -1,38 +1,49 @@
-"""Change the source at one place at a time and see whether a test notices: `python -m support.mutants PART`.
+"""Mutants of functions, each run by the tests that reach it: `python -m support.mutants PART`.
 
-Cosmic Ray makes the mutants. A part is a few modules and the quick tests that stand for them. One run of these under
-coverage says which tests reach which line; a mutant is then given to the tests that reach it, fastest first. Everything
-happens in copies of the repository in a temporary folder, with the protocol core interpreted.
+Tests are collected once, and run once under coverage, which says which of them reach a line. A mutant is a child of
+that process: its function's code is replaced in place, and the tests that reach it run, fastest first. Nothing on disk
+changes. Statements of modules and classes are not changed, since they have run when the tests are collected.
+
+With `--table` all mutants of the protocol's state, calls, comparisons and arguments run, and `tests/proto/reasons.csv`
+says for each which test fails. What is there and has not changed is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import concurrent.futures
+import csv
 import dataclasses
-import difflib
+import enum
+import functools
+import gc
+import hashlib
 import os
 import pathlib
-import queue
+import pickle
 import random
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
-from xml.etree import ElementTree
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from p4lite.scratch import scratch
 
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
 #: Share of mutants that tests must notice.
 FLOOR: Final = 0.9
 #: Seconds that the tests of one mutant may take beyond three times what they take without it.
-GRACE_S: Final = 30.0
-#: Seconds of tests that one mutant is given at most, counted as they take without it.
-TESTS_S: Final = 60.0
+GRACE_S: Final = 15.0
+#: Where the results of all mutants of state, calls, comparisons and arguments of the protocol are kept.
+TABLE: Final = ROOT / "tests/proto/reasons.csv"
+#: What a row of the table says where no test fails.
+NOTHING: Final = "nothing"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +52,10 @@ class Part:
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
+
+    def paths(self) -> list[pathlib.Path]:
+        """Return the modules' files."""
+        return sorted({path for pattern in self.modules for path in ROOT.glob(pattern)})
 
 
 PARTS: Final[Mapping[str, Part]] = {
@@ -55,12 +70,7 @@ PARTS: Final[Mapping[str, Part]] = {
         ("tests/lab/test_faults.py", "tests/lab/test_fault_effects.py", "tests/lab/test_faults_properties.py"),
     ),
     "verdict": Part(
-        (
-            "controller/mrclab/results/verdict.py",
-            "controller/mrclab/results/verdict.py",
-            "controller/mrclab/results/verdict.py",
-            "controller/mrclab/results/expectation.py",
-        ),
+        ("controller/mrclab/results/verdict.py", "controller/mrclab/results/expectation.py"),
         (
             "tests/lab/test_analysis.py",
             "tests/lab/test_evidence.py",
@@ -73,236 +83,451 @@ PARTS: Final[Mapping[str, Part]] = {
 }
 
 
+class Kind(enum.StrEnum):
+    """Kinds of changes."""
+
+    STATE = "state"
+    CALL = "call"
+    COMPARISON = "comparison"
+    ARGUMENT = "argument"
+    CONDITION = "condition"
+    ARITHMETIC = "arithmetic"
+    NUMBER = "number"
+
+
+#: Kinds of which the table has every mutant.
+REASONED: Final = frozenset({Kind.STATE, Kind.CALL, Kind.COMPARISON, Kind.ARGUMENT})
+#: Methods of containers that change them.
+CHANGING: Final = frozenset((
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popleft", "remove", "setdefault",
+    "update",
+))  # fmt: skip
+OPPOSITE: Final[Mapping[type, type]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One change: where (file, line from 1, column from 0), and Cosmic Ray's name and number for it."""
+    """One change of a function: a node's field, or an item of it, gets another value."""
 
-    path: str
+    path: pathlib.Path
+    function: str
     line: int
-    column: int
-    operator: str
-    occurrence: int
+    kind: Kind
+    before: str
+    after: str
+    number: int
+    digest: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What names it while the statement is the same, wherever that stands in the file."""
+        return (str(self.path.relative_to(ROOT)), self.function, self.kind, self.before, self.after, str(self.number))
 
 
 @dataclasses.dataclass(frozen=True)
+class Change:
+    """The new value of a field of a syntax tree's node, or of item `index` of the field."""
+
+    node: ast.AST
+    field: str
+    index: int | None
+    kind: Kind
+    new: Any
+
+    def swap(self, value: Any) -> Any:
+        """Put a value in place and return what was there."""
+        before = getattr(self.node, self.field)
+        if self.index is None:
+            setattr(self.node, self.field, value)
+            return before
+        before, before_list = before[self.index], before
+        before_list[self.index] = value
+        return before
+
+
+def _last(node: ast.AST) -> str | None:
+    """Return the last name of `ev` or `packet.ev`; None for other expressions."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and _last(node.value) is not None:
+        return node.attr
+    return None
+
+
+def _kind_of(statement: ast.AST) -> Kind | None:
+    """Return the kind of a statement's removal, if it changes state or is a call for its effect."""
+    if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        parts = [part for target in targets for part in getattr(target, "elts", [target])]
+        return Kind.STATE if any(isinstance(part, ast.Attribute | ast.Subscript) for part in parts) else None
+    if isinstance(statement, ast.Delete):
+        return Kind.STATE
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        called = statement.value.func
+        return Kind.STATE if isinstance(called, ast.Attribute) and called.attr in CHANGING else Kind.CALL
+    return None
+
+
+def _changes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Change]]:
+    """Yield the changes of a function's body, each with the node that stands for it."""
+    nodes = [node for statement in function.body for node in ast.walk(statement)]
+    similar: dict[str, dict[str, ast.AST]] = defaultdict(dict)
+    for node in nodes:
+        last = _last(node)
+        if last and isinstance(getattr(node, "ctx", None), ast.Load):
+            similar[last][ast.unparse(node)] = node
+    yield from _removals(function)
+    for node in nodes:
+        yield from _removals(node)
+        yield from _operators(node)
+        if isinstance(node, ast.Call):
+            yield from _arguments(node, similar)
+
+
+def _removals(node: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(node, field, None)
+        for index, statement in enumerate(block if isinstance(block, list) else ()):
+            kind = _kind_of(statement)
+            if kind:
+                # Without effect, and still there for the compiler, which would else find other variables.
+                never = ast.If(ast.Constant(0), [statement], [])
+                yield statement, Change(node, field, index, kind, ast.copy_location(never, statement))
+
+
+def _operators(node: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
+    if isinstance(node, ast.Compare):
+        for index, operator in enumerate(node.ops):
+            yield node, Change(node, "ops", index, Kind.COMPARISON, OPPOSITE[type(operator)]())
+    elif isinstance(node, ast.BoolOp):
+        yield node, Change(node, "op", None, Kind.CONDITION, OPPOSITE[type(node.op)]())
+    elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in OPPOSITE:
+        yield node, Change(node, "op", None, Kind.ARITHMETIC, OPPOSITE[type(node.op)]())
+    elif isinstance(node, ast.If | ast.While | ast.IfExp):
+        negated = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
+        yield node.test, Change(node, "test", None, Kind.CONDITION, negated)
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        yield node, Change(node, "value", None, Kind.NUMBER, node.value + 1)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        yield node, Change(node.func, "id", None, Kind.ARITHMETIC, "max" if node.func.id == "min" else "min")
+
+
+def _arguments(call: ast.Call, similar: Mapping[str, Mapping[str, ast.AST]]) -> Iterator[tuple[ast.AST, Change]]:
+    """Yield calls with another EV, peer or transmission of the function: an expression that ends in the same name."""
+    places: list[tuple[ast.AST, str, int | None, ast.expr]]
+    places = [(call, "args", index, value) for index, value in enumerate(call.args)]
+    places += [(keyword, "value", None, keyword.value) for keyword in call.keywords]
+    for holder, field, index, value in places:
+        texts = similar.get(_last(value) or "", {})
+        others = [other for text, other in texts.items() if text != ast.unparse(value)]
+        for other in others[:1]:
+            yield call, Change(holder, field, index, Kind.ARGUMENT, other)
+
+
+def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for inner in getattr(node, "body", ()):
+        if isinstance(inner, ast.ClassDef):
+            yield from _functions(inner, f"{prefix}{inner.name}.")
+        elif isinstance(inner, ast.FunctionDef):
+            yield prefix + inner.name, inner
+
+
+def mutants_of(path: pathlib.Path) -> Iterator[tuple[Mutant, Callable[[], CodeType | None]]]:
+    """Yield all mutants of a file's functions, each with what compiles it: None where the code stays the same."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    before = dict(_codes(compile(tree, str(path), "exec")))
+    for name, function in _functions(tree, ""):
+        digest = hashlib.sha256(ast.unparse(function).encode()).hexdigest()[:8]
+        seen: Counter[tuple[str, ...]] = Counter()
+        for node, change in _changes(function):
+            text = ast.unparse(node)
+            old = change.swap(change.new)
+            after = "" if change.kind in (Kind.STATE, Kind.CALL) else ast.unparse(node)
+            if node is getattr(change.new, "operand", None):
+                after = f"not ({text})"
+            change.swap(old)
+            number = seen[change.kind, text, after]
+            seen[change.kind, text, after] += 1
+            line: int = getattr(node, "lineno", function.lineno)
+
+            def compiled(change: Change = change, name: str = name) -> CodeType | None:
+                old = change.swap(change.new)
+                try:
+                    module = compile(ast.fix_missing_locations(tree), str(path), "exec")
+                finally:
+                    change.swap(old)
+                code = dict(_codes(module))[name]
+                return None if code == before[name] else code
+
+            yield Mutant(path, name, line, change.kind, text, after, number, digest), compiled
+
+
+def reasoned(path: pathlib.Path) -> Iterator[Mutant]:
+    """Yield the mutants of a file that the table has: of state, calls, comparisons and arguments, but of `__init__`."""
+    for mutant, _ in mutants_of(path):
+        if mutant.kind in REASONED and not mutant.function.endswith("__init__"):
+            yield mutant
+
+
+def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+    """Yield the functions' code of a module and its classes by qualified name; the last one of a name counts."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner.co_qualname, inner
+            yield from _codes(inner)
+
+
+@dataclasses.dataclass
 class Outcome:
-    """Whether the tests noticed a mutant, how many of them reach it, and the change as a diff."""
+    """Which test notices a mutant (NOTHING: none does), and how many reach it."""
 
     mutant: Mutant
-    killed: bool
+    killer: str
     tests: int
-    diff: str
 
 
-def without_effect(source: str) -> set[tuple[int, int]]:
-    """Return the positions (line, column) of a module's text that no test can notice: annotations and docstrings."""
-    found: set[tuple[int, int]] = set()
-    for node in ast.walk(ast.parse(source)):
-        nodes: list[ast.AST | None] = []
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            nodes.append(node.returns)
-        elif isinstance(node, ast.arg | ast.AnnAssign):
-            nodes.append(node.annotation)
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            nodes.append(node)
-        for each in nodes:
-            for inner in ast.walk(each) if each is not None else ():
-                if isinstance(inner, ast.expr):
-                    lines = range(inner.lineno, (inner.end_lineno or inner.lineno) + 1)
-                    for line in lines:
-                        begin = inner.col_offset if line == inner.lineno else 0
-                        end = (inner.end_col_offset or 0) if line == inner.end_lineno else 200
-                        found.update((line, column) for column in range(begin, end))
-    return found
+class Bench:
+    """The pytest plugin that runs mutants instead of the tests that were collected."""
 
+    def __init__(self, folder: pathlib.Path, paths: Sequence[pathlib.Path], limit_s: float, workers: int) -> None:
+        self.folder, self.paths, self.limit_s, self.workers = folder, paths, limit_s, workers
+        self.wanted: Callable[[Mutant], bool] = lambda _: True
+        self.later: Callable[[Mutant], bool] = lambda _: False
+        self.sample: tuple[int, int] | None = None
+        self.outcomes: list[Outcome] = []
+        self.shown: Callable[[Outcome], None] = lambda _: None
 
-def mutants_of(paths: Sequence[pathlib.Path], root: pathlib.Path) -> Iterator[Mutant]:
-    """Yield every mutant that Cosmic Ray knows of these modules, except those of annotations and docstrings."""
-    from cosmic_ray.ast import ast_nodes, get_ast_from_path
-    from cosmic_ray.plugins import get_operator, operator_names
-
-    for path in paths:
-        skipped = without_effect(path.read_text(encoding="utf-8"))
-        nodes = list(ast_nodes(get_ast_from_path(path)))
-        for name in operator_names():
-            operator = get_operator(name)
-            if operator.arguments():
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the mutants; the tests themselves run once, in a child."""
+        self.items = {item.nodeid: item for item in session.items}
+        reached = self.folder / "reached"
+        if self._wait(self._fork(lambda: self._measure(reached)), None) != 0:
+            raise pytest.UsageError("tests fail without a mutant, or leave coverage: run them alone")
+        lines, self.seconds = pickle.loads(reached.read_bytes())
+        places = [(mutant, code) for path in self.paths for mutant, code in mutants_of(path) if self.wanted(mutant)]
+        places.sort(key=lambda place: self.later(place[0]))
+        if self.sample:
+            number, seed = self.sample
+            rng = random.Random(seed)
+            by_line: dict[tuple[pathlib.Path, int], list[Any]] = defaultdict(list)
+            for place in places:
+                by_line[place[0].path, place[0].line].append(place)
+            places = [rng.choice(by_line[line]) for line in rng.sample(sorted(by_line), min(number, len(by_line)))]
+        running: dict[int, tuple[Mutant, int, float, pathlib.Path]] = {}
+        for number, (mutant, compiled) in enumerate(places):
+            code = compiled()
+            tests = self._chosen(lines.get((str(mutant.path), mutant.line), ()))
+            if code is None:
                 continue
-            positions = (place for node in nodes for place in operator().mutation_positions(node))
-            for occurrence, ((line, column), _) in enumerate(positions):
-                if (line, column) not in skipped:
-                    yield Mutant(str(path.relative_to(root)), line, column, name, occurrence)
+            if not tests:
+                self._end(Outcome(mutant, NOTHING, 0))
+                continue
+            while len(running) >= self.workers:
+                self._reap(running)
+            answer = self.folder / str(number)
+            usual = sum(self.seconds[test] for test in tests)
+            pid = self._fork(functools.partial(self._try, mutant, code, tests, answer))
+            running[pid] = (mutant, len(tests), time.monotonic() + 3 * usual + GRACE_S, answer)
+        while running:
+            self._reap(running)
+        return True
 
-
-def chosen(mutants: Sequence[Mutant], number: int, rng: random.Random) -> list[Mutant]:
-    """Choose `number` places at random, and one mutant of each: a comparison alone has ten."""
-    places: dict[tuple[str, int, int], list[Mutant]] = defaultdict(list)
-    for mutant in mutants:
-        places[mutant.path, mutant.line, mutant.column].append(mutant)
-    some = sorted(places)
-    rng.shuffle(some)
-    return [rng.choice(places[place]) for place in some[:number]]
-
-
-def environment(tree: pathlib.Path) -> dict[str, str]:
-    """Return the environment in which a copy of the repository uses its own sources, interpreted."""
-    folders = [str(tree / name) for name in ("p4", "topologies", "controller", "hosts", "extras", "tests")]
-    changed = {"PYTHONPATH": os.pathsep.join([*folders, str(tree)]), "MRCLAB_PURE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**os.environ, **changed}
-
-
-def copied(folder: pathlib.Path) -> pathlib.Path:
-    """Copy the repository's tracked files, as they are now, into a folder."""
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
-
-
-@dataclasses.dataclass(frozen=True)
-class Coverage:
-    """Which tests reach a line, and how many seconds each takes."""
-
-    reached: Mapping[tuple[str, int], frozenset[str]]
-    seconds: Mapping[str, float]
-
-    def tests_of(self, mutant: Mutant, limit_s: float) -> list[str]:
-        """Return the tests that reach a mutant, fastest first, for at most `limit_s` seconds of them."""
-        found: list[str] = []
-        left = limit_s
-        for test in sorted(
-            self.reached.get((mutant.path, mutant.line), ()), key=lambda test: self.seconds.get(test, 0.0)
-        ):
-            left -= self.seconds.get(test, 0.0)
-            if left < 0 and found:
+    def _chosen(self, tests: Sequence[str]) -> list[str]:
+        chosen: list[str] = []
+        left = self.limit_s
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            left -= self.seconds[test]
+            if left < 0 and chosen:
                 break
-            found.append(test)
-        return found
+            chosen.append(test)
+        return chosen
+
+    def _fork(self, work: Callable[[], None]) -> int:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            os.setsid()
+            null = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1, 2):
+                os.dup2(null, number)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _wait(self, pid: int, deadline: float | None) -> int | None:
+        """Wait for a child; -1 if it was killed at its deadline."""
+        while True:
+            ended, status = os.waitpid(pid, 0 if deadline is None else os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            if deadline is not None and time.monotonic() > deadline:
+                os.killpg(pid, signal.SIGKILL)
+                deadline = None
+            else:
+                return None
+
+    def _reap(self, running: dict[int, tuple[Mutant, int, float, pathlib.Path]]) -> None:
+        for pid, (mutant, tests, deadline, answer) in list(running.items()):
+            status = self._wait(pid, deadline)
+            if status is not None:
+                del running[pid]
+                killer = answer.read_text() if answer.exists() else "an end of the process, or none in time"
+                self._end(Outcome(mutant, killer, tests))
+        time.sleep(0.002)
+
+    def _end(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.shown(outcome)
+
+    def _measure(self, reached: pathlib.Path) -> None:
+        import coverage
+
+        watch = coverage.Coverage(data_file=None, include=[str(path) for path in self.paths])
+        watch.start()
+        seconds = {}
+        items = list(self.items.values())
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            watch.switch_context(item.nodeid)
+            begin = time.monotonic()
+            failed = [each for each in runtestprotocol(item, log=False, nextitem=following) if each.failed]
+            if failed:
+                (self.folder / "failed").write_text(f"{item.nodeid}\n{failed[0].longreprtext}")
+                os._exit(1)
+            seconds[item.nodeid] = time.monotonic() - begin
+        watch.stop()
+        data = watch.get_data()
+        lines = {
+            (str(path), line): tuple(filter(None, tests))
+            for path in self.paths
+            for line, tests in data.contexts_by_lineno(str(path)).items()
+        }
+        reached.write_bytes(pickle.dumps((lines, seconds)))
+
+    def _try(self, mutant: Mutant, code: CodeType, tests: Sequence[str], answer: pathlib.Path) -> None:
+        live = [
+            each
+            for each in gc.get_objects()
+            if isinstance(each, FunctionType)
+            and each.__code__.co_filename == code.co_filename
+            and each.__code__.co_qualname == code.co_qualname
+        ]
+        assert live, mutant
+        for function in live:
+            function.__code__ = code
+        items = [self.items[test] for test in tests]
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
+                answer.write_text(item.nodeid)
+                return
+        answer.write_text(NOTHING)
 
 
-def measured(tree: pathlib.Path, part: Part, paths: Sequence[pathlib.Path]) -> Coverage:
-    """Run a part's tests under coverage.
+def read_table() -> dict[tuple[str, ...], tuple[str, str]]:
+    """Return digest of the function, and the test that fails or a reason, by key of the mutant."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file)
+        next(rows)
+        return {tuple(row[:6]): (row[6], row[7]) for row in rows}
+
+
+def write_table(rows: Mapping[tuple[str, ...], tuple[str, str]]) -> None:
+    """Write the table, sorted by key."""
+    with TABLE.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["file", "function", "kind", "before", "after", "number", "digest", "noticed by"])
+        writer.writerows([*key, *values] for key, values in sorted(rows.items()))
+
+
+def run(part: Part, bench: Bench) -> list[Outcome]:
+    """Run the mutants of a part that the bench wants.
 
     Raises:
         RuntimeError: a test fails without any mutant.
     """
-    import coverage
-
-    report = tree / "mutants.xml"
-    sources = sorted({str(path.parent) for path in paths})
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile"]
-    command += [
-        "-m",
-        "not lab and not netns and not root and not slow",
-        f"--basetemp={tree / 'pytest'}",
-        "--cov-context=test",
-        "--cov-report=",
-    ]
-    command += [f"--cov={source}" for source in sources]
-    # It compares the compiled core with the interpreted one, and here there is no compiled one.
-    command += [f"--ignore={tree / 'tests/proto/test_native.py'}"]
-    command += [f"--junitxml={report}", "-o", "junit_family=xunit1", *part.tests]
-    done = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"tests fail without a mutant:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
-    data = coverage.CoverageData(str(tree / ".coverage"))
-    data.read()
-    reached: dict[tuple[str, int], frozenset[str]] = {}
-    for path in paths:
-        lines = {
-            line: frozenset(context.rpartition("|")[0] for context in contexts if context.endswith("|run"))
-            for line, contexts in data.contexts_by_lineno(str(path)).items()
-        }
-        # What runs when a module is imported concerns every test that runs a line of it.
-        any_line = frozenset().union(*lines.values())
-        reached.update({(str(path.relative_to(tree)), line): tests or any_line for line, tests in lines.items()})
-    seconds = {
-        f"{case.get('file')}::{case.get('name')}": float(case.get("time", "0"))
-        for case in ElementTree.parse(report).iter("testcase")
-    }
-    return Coverage(reached, seconds)
-
-
-def tried(tree: pathlib.Path, mutant: Mutant, known: Coverage) -> Outcome:
-    """Make a mutant in a copy of the repository, give it to the tests that reach it, and undo it."""
-    from cosmic_ray.mutating import mutate_code
-    from cosmic_ray.plugins import get_operator
-
-    path = tree / mutant.path
-    before = path.read_text(encoding="utf-8")
-    after = mutate_code(before, get_operator(mutant.operator)(), mutant.occurrence)
-    diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), mutant.path, mutant.path, n=1))
-    tests = known.tests_of(mutant, TESTS_S)
-    if not tests:
-        return Outcome(mutant, False, 0, diff)
-    usual = sum(known.seconds.get(test, 0.0) for test in tests)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command += [f"--basetemp={tree / 'pytest'}", *tests]
-    path.write_text(after, encoding="utf-8")
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=tree,
-            env=environment(tree),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            killed = process.wait(3 * usual + GRACE_S) != 0
-        except subprocess.TimeoutExpired:
-            killed = True
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    finally:
-        path.write_text(before, encoding="utf-8")
-    return Outcome(mutant, killed, len(tests), diff)
-
-
-def outcomes_of(part: Part, number: int, seed: int, workers: int) -> Iterator[Outcome]:
-    """Try `number` mutants of a part, `workers` at a time."""
-    with tempfile.TemporaryDirectory(prefix="mrclab-mutants-") as name:
-        trees = [copied(pathlib.Path(name) / str(worker)) for worker in range(workers)]
-        paths = sorted({path for pattern in part.modules for path in trees[0].glob(pattern)})
-        known = measured(trees[0], part, paths)
-        mutants = chosen(list(mutants_of(paths, trees[0])), number, random.Random(seed))
-        free: queue.SimpleQueue[pathlib.Path] = queue.SimpleQueue()
-        for tree in trees:
-            free.put(tree)
-
-        def attempt(mutant: Mutant) -> Outcome:
-            tree = free.get()
-            try:
-                return tried(tree, mutant, known)
-            finally:
-                free.put(tree)
-
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            yield from pool.map(attempt, mutants)
+    arguments = ["-p", "no:cacheprovider", "-p", "no:xdist"]
+    arguments += ["-m", "not lab and not netns and not root and not slow"]
+    # One compares the compiled core with the interpreted one, and here there is no compiled one; one reads the table.
+    arguments += [f"--ignore={ROOT / 'tests/proto' / name}" for name in ("test_native.py", "test_reasons.py")]
+    arguments += [str(ROOT / test) for test in part.tests]
+    status = pytest.main(arguments, plugins=[bench])
+    if status != pytest.ExitCode.OK and status != pytest.ExitCode.NO_TESTS_COLLECTED:
+        failed = bench.folder / "failed"
+        raise RuntimeError(f"tests fail without a mutant: {failed.read_text() if failed.exists() else status}")
+    return bench.outcomes
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print every mutant that survives and the share that was killed; exit with 1 below `FLOOR`."""
     parser = argparse.ArgumentParser(prog="python -m support.mutants", description=__doc__)
-    parser.add_argument("part", choices=sorted(PARTS), nargs="+")
-    parser.add_argument("--sample", type=int, default=100, help="mutants of each part (default: 100)")
+    parser.add_argument("part", choices=sorted(PARTS))
+    parser.add_argument("--sample", type=int, default=100, help="mutants, each of another line (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="which of them (default: 1)")
+    parser.add_argument("--table", action="store_true", help="all that the table of the protocol lacks, into the table")
+    parser.add_argument("--again", action="store_true", help="with --table: those that nothing notices, too")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of tests for each mutant (default: 20)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="at a time (default: one per core)")
     given = parser.parse_args(arguments)
-    enough = True
-    for name in given.part:
-        killed = total = 0
-        for outcome in outcomes_of(PARTS[name], given.sample, given.seed, given.workers):
-            total += 1
-            killed += outcome.killed
-            if not outcome.killed:
-                reason = f"survived {outcome.tests} tests" if outcome.tests else "no test reaches it"
-                print(f"{outcome.mutant.path}:{outcome.mutant.line}: {reason}\n{outcome.diff}", flush=True)
-        enough = enough and killed >= FLOOR * total
-        print(f"{name}: {killed} of {total} mutants killed (seed {given.seed})", flush=True)
-    return 0 if enough else 1
+    part = PARTS[given.part]
+    os.environ["MRCLAB_PURE"] = "1"
+    with scratch("mutants") as folder:
+        os.environ["TMPDIR"] = str(folder)
+        bench = Bench(folder, part.paths(), given.seconds, given.workers)
+        bench.shown = _show
+        if not given.table:
+            bench.sample = (given.sample, given.seed)
+            outcomes = run(part, bench)
+        else:
+            known = read_table() if TABLE.exists() else {}
+            open_ones = {key for key, (_, noticed) in known.items() if noticed == NOTHING and given.again}
+            there = {mutant.key for path in part.paths() for mutant in reasoned(path)}
+            bench.wanted = lambda mutant: (
+                mutant.key in there and (known.get(mutant.key, ("",))[0] != mutant.digest or mutant.key in open_ones)
+            )
+            bench.later = lambda mutant: mutant.key in open_ones
+            try:
+                run(part, bench)
+            finally:  # what was found until a signal is kept, too
+                outcomes = bench.outcomes
+                found = {outcome.mutant.key: (outcome.mutant.digest, outcome.killer) for outcome in outcomes}
+                write_table({key: value for key, value in (known | found).items() if key in there})
+    killed = sum(outcome.killer != NOTHING for outcome in outcomes)
+    print(f"{given.part}: {killed} of {len(outcomes)} mutants killed", flush=True)
+    return 0 if killed >= FLOOR * len(outcomes) else 1
+
+
+def _show(outcome: Outcome) -> None:
+    if outcome.killer == NOTHING:
+        mutant = outcome.mutant
+        reason = f"survived {outcome.tests} tests" if outcome.tests else "no test reaches it"
+        place = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
+        print(f"{place}: {reason}\n-{mutant.before}\n+{mutant.after}\n", flush=True)
 
 
 if __name__ == "__main__":
