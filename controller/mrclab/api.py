@@ -630,8 +630,8 @@ class Result(Frames):
         self.verdict = verdict.judge(run, topology, expect)
 
     def __repr__(self) -> str:
-        missed = [f"{each.what} is {each.measured}, not {each.expected}" for each in self.checks if not each.passed]
-        outcome = f"failed: {'; '.join(missed)}" if missed else "passed"
+        missed = [f"{each.what} is {each.measured}, not {each.expected}" for each in self.verdict.missed]
+        outcome = ": ".join([self.verdict.status, *(["; ".join(missed)] if missed else [])])
         return f"<Result of {self.run.workload} on {self.run.lab}, {self.goodput / 1e6:.1f} Mbit/s, {outcome}>"
 
     @property

@@ -8,7 +8,7 @@ import json
 import math
 import pathlib
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -204,18 +204,22 @@ class RunResult:
 
     def rates(self, host: str, column: str, edges: Numbers) -> Numbers:
         """Return the rate per second of a cumulative counter of one host, one number per bin."""
+        return self._rates([host], column, edges)
+
+    def _rates(self, hosts: Iterable[str], column: str, edges: Numbers) -> Numbers:
         until = edges.copy()
-        if math.isclose(until[-1], self.ended_s):
+        ended_s = self.ended_s
+        if math.isclose(until[-1], ended_s):
             # Hosts are asked for the last time when all ranks have ended: what they tell then belongs to the last bin.
-            until[-1] = max(until[-1], self.seconds)
-        return self.samples_of(host).rates(column, self.started_ns, until) * np.diff(until) / np.diff(edges)
+            until[-1] = max(ended_s, self.seconds)
+        total = np.zeros(len(edges) - 1)
+        for host in hosts:
+            total += self.samples_of(host).rates(column, self.started_ns, until)
+        return total * np.diff(until) / np.diff(edges)
 
     def goodput_bps(self, edges: Numbers) -> Numbers:
         """Return the payload placed at all responders, bits per second."""
-        total = np.zeros(len(edges) - 1)
-        for host in self.ranks:
-            total += 8 * self.rates(host, "delivered_bytes", edges)
-        return total
+        return 8 * self._rates(self.ranks, "delivered_bytes", edges)
 
     def mean_goodput_bps(self) -> float:
         """Return the payload placed at all responders over `busy_s`, bits per second."""

@@ -205,8 +205,8 @@ class EvSet:
     def problem(self) -> str | None:
         """Return what is wrong with the sets; None: an EV that is GOOD or SKIP is in one set of its plane, one that is
         ASSUMED_BAD has a streak and is no backup, one that is DENIED is in none."""
-        for ev, state in enumerate(self.state):
-            plane = self.universe.planes[ev]
+        for ev in range(len(self.state)):
+            state, plane = self.state[ev], self.universe.planes[ev]
             active, backup = self.order[plane].count(ev), self.backup[plane].count(ev)
             right = active + backup == 1 if state in (GOOD, SKIP) else active <= (state == ASSUMED_BAD) and not backup
             if not right or (ev in self.streak) != (state == ASSUMED_BAD):
