@@ -428,6 +428,7 @@ def test_a_script_that_is_killed_takes_its_lab_down(
             assert script.stdout.readline() == "up\n"
         while name not in [run.name for run in all_runs()]:
             assert not is_up
+            assert script.poll() is None
             time.sleep(0.01)
         script.send_signal(number)
     deadline = time.monotonic() + 60

@@ -81,13 +81,15 @@ def capacity(topology: Topology, network: nx.DiGraph, host: int) -> Iterator[flo
         total = 0.0
         for plane in range(lab.planes):
             ports = [f"h{each.index}:{plane}" for each in topology.hosts_of(mine)]
-            t0 = f"p{plane}-t0.{other}"
-            limits = {port: network.edges[(port, f"p{plane}-t0.{mine}")[:: 1 if sending else -1]] for port in ports}
+            t0, near = f"p{plane}-t0.{other}", f"p{plane}-t0.{mine}"
+            limits = {port: network.edges[(port, near)[:: 1 if sending else -1]] for port in ports}
             rates = {port: each["capacity"] for port, each in limits.items()}
             low, high = 0.0, float(max(rates.values()))
             level = high
             for _ in range(24):
-                if flow(network, ports, t0, level, sending) >= sum(min(level, r) for r in rates.values()) * (1 - 1e-9):
+                if flow(network, ports, near, t0, level, sending) >= sum(min(level, r) for r in rates.values()) * (
+                    1 - 1e-9
+                ):
                     low = level
                 else:
                     high = level
@@ -96,13 +98,14 @@ def capacity(topology: Topology, network: nx.DiGraph, host: int) -> Iterator[flo
         yield total
 
 
-def flow(network: nx.DiGraph, ports: list[str], t0: str, level: float, sending: bool) -> float:
-    """Maximum flow between ports, each held to a level, and a T0."""
+def flow(network: nx.DiGraph, ports: list[str], near: str, t0: str, level: float, sending: bool) -> float:
+    """Maximum flow between ports of the T0 `near`, each held to a level, and another T0."""
     held = network.copy() if sending else network.reverse(copy=True)
     for port in ports:
         held.add_edge("all", port, capacity=level)
-    # Hosts send and receive, they do not forward.
-    held.remove_nodes_from([node for node in network if ":" in node and node not in ports])
+    # Hosts send and receive, they do not forward; and no path leads down to a third T0 and up again.
+    others = [node for node in network if ("-t0." in node and node not in (near, t0)) or ":" in node]
+    held.remove_nodes_from([node for node in others if node not in ports])
     return float(nx.maximum_flow_value(held, "all", t0))
 
 

@@ -99,12 +99,27 @@ class Raw:
         """How often a host took an EV for bad."""
         return sum(each["kind"] == "ev" and each["new"] == "ASSUMED_BAD" != each["old"] for each in self.events)
 
-    def goodput(self, edges: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the goodput between some times (s), bit/s."""
-        total = np.zeros(len(edges))
-        for each in self.hosts.values():
-            total += np.interp(edges, (each["t_ns"] - self.start) / 1e9, each["delivered_bytes"].astype(float))
-        return 8 * np.diff(total) / np.diff(edges)
+    @property
+    def edges(self) -> npt.NDArray[np.float64]:
+        """The bins of goodput, s: until the last rank had ended, or the run if one did not end."""
+        taking = [each for each in self.progress.values() if each["takes_part"]]
+        end = self.seconds
+        if taking and all(each["done"] and each["finished_ns"] for each in taking):
+            end = (max(each["finished_ns"] for each in taking) - self.start) / 1e9
+        return np.append(np.arange(max(int(end / BIN_S + 0.5), 1)) * BIN_S, end)
+
+    def placed_at(self, host: str, times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return how many bytes a host had placed at some times (s)."""
+        each = self.hosts[host]
+        return np.interp(times, (each["t_ns"] - self.start) / 1e9, each["delivered_bytes"].astype(float))
+
+    def placed(self, host: str) -> npt.NDArray[np.float64]:
+        """Return how many bytes a host had placed at each edge; at the last one, all."""
+        return np.append(self.placed_at(host, self.edges[:-1]), float(self.hosts[host]["delivered_bytes"][-1]))
+
+    def goodput(self) -> npt.NDArray[np.float64]:
+        """Return the goodput in each bin, bit/s."""
+        return 8 * np.diff(sum(self.placed(host) for host in self.hosts)) / np.diff(self.edges)
 
     @property
     def mean_bps(self) -> float:
@@ -127,9 +142,7 @@ class Raw:
 
     def recoveries(self) -> Iterator[dict[str, Any]]:
         """Yield time, goodput before, lowest and settled share, and recovery of each action that has enough time."""
-        whole = max(int(self.seconds / BIN_S + 0.5), 1)
-        edges = np.append(np.arange(whole) * BIN_S, self.seconds)
-        rates = self.goodput(edges)
+        edges, rates = self.edges, self.goodput()
         actions = [(each["done_ns"] - self.start) / 1e9 for each in self.document["happenings"]]
         ended = [each["finished_ns"] for each in self.progress.values() if each["takes_part"] and each["done"]]
         last = min(self.seconds, (min(ended) - self.start) / 1e9)
@@ -157,10 +170,12 @@ def _mean(rates: npt.NDArray[np.float64], edges: npt.NDArray[np.float64], begin:
 
 
 def _recovery(shares: npt.NDArray[np.float64], starts: npt.NDArray[np.float64], bound: float) -> float | None:
-    """Return when the last bin below the bound ended, before three together held it; 0 if none was below."""
+    """Return when the last bin below the bound ended, before three together held it, and all behind them; 0 if none was
+    below. Three are not looked for before the first that is below."""
     three = min(3, len(shares))
-    for first in range(len(shares) - three + 1):
-        if shares[first : first + three].mean() >= bound:
+    begin = min(next((at for at, share in enumerate(shares) if share < bound), 0), len(shares) - three)
+    for first in range(begin, len(shares) - three + 1):
+        if min(shares[first : first + three].mean(), shares[first:].mean()) >= bound:
             low = [at for at in range(first + three) if shares[at] < bound and at >= first] or [first - 1]
             return float(starts[low[-1]] + BIN_S) if low[-1] >= 0 else 0.0
     return None
