@@ -161,19 +161,20 @@ class RunResult:
     @property
     def busy_s(self) -> float:
         """The time that ranks worked, from the first start to the last end of one; `seconds` if one has not ended."""
-        busy = [each for each in self.progress.values() if each.takes_part]
-        # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
-        if not busy or not all(each.done and each.finished_ns for each in busy):
-            return self.seconds
-        return self.ended_s - self.since_start(min(each.started_ns for each in busy))
+        ended = self._ended_ranks()
+        return self.ended_s - self.since_start(min(each.started_ns for each in ended)) if ended else self.seconds
 
     @property
     def ended_s(self) -> float:
         """When the last rank had ended, seconds after the start of the run; `seconds` if one has not."""
-        busy = [each for each in self.progress.values() if each.takes_part]
-        if not busy or not all(each.done and each.finished_ns for each in busy):
-            return self.seconds
-        return self.since_start(max(each.finished_ns for each in busy))
+        ended = self._ended_ranks()
+        return self.since_start(max(each.finished_ns for each in ended)) if ended else self.seconds
+
+    def _ended_ranks(self) -> list[JobProgress]:
+        """Return the ranks that take part, once all have ended; none before."""
+        ranks = [each for each in self.progress.values() if each.takes_part]
+        # Of a rank that has not started, the time of the start is 0, which on the clock of a simulation is one.
+        return ranks if all(each.done and each.finished_ns for each in ranks) else []
 
     def since_start(self, t_ns: int) -> float:
         """Return a time of the session's clock in seconds after the start of the run."""
