@@ -14,7 +14,7 @@ from mrc_conform.script import Line, Mismatch, Script
 
 
 class Verdict(Enum):
-    """How a case ended. DIFFERENT: another's device does not follow a rule that is only our reading of the
+    """The outcome of a case. DIFFERENT: another's device does not follow a rule that is only our reading of the
     specification."""
 
     PASSED = "passed"

@@ -99,7 +99,7 @@ def test_follower_tells_what_is_in_force_even_after_more_changes_than_are_kept()
     told = [each.change.action for each in follower.take()]
     assert told[-1] == Action("fail", "h0:0", "port_down")
     assert told[:-1] == [CUT, MENDED] * (KEPT // 2)
-    # Its end is told, too, when nothing is kept of it any more.
+    # The restore is told, too, when the records of the failure are no longer kept.
     ledger.perform(fake, Action("restore", "h0:0"))
     for _ in range(KEPT // 2):
         ledger.perform(fake, CUT)

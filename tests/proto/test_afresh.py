@@ -1,4 +1,4 @@
-"""What a queue pair remembers: starting it again begins every field afresh, but for those that are listed with why."""
+"""The memory of a queue pair: starting it again begins every field afresh, but for those that are listed with why."""
 
 from __future__ import annotations
 

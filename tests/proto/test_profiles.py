@@ -179,7 +179,7 @@ def test_a_denial_holds_until_all_queue_pairs_that_it_was_made_for_undid_it() ->
     assert states(core, later)[3] == "DENIED"
     core.set_ev_state(makers[0], 3, EvState.GOOD, 0)  # what it inherited holds for the later one alone
     assert core.context.denied == {}
-    # Whoever sets or allows for everybody leaves no maker behind.
+    # A command for all queue pairs undoes the denials that single ones made, too.
     for undo, arguments in (core.deny_evs, ([3], False, 0)), (core.set_denials, ({}, 0)):
         core.set_ev_state(makers[0], 3, EvState.DENIED, 0)
         undo(*arguments)

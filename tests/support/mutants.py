@@ -142,7 +142,7 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What names it while the statement is the same, wherever that stands in the file."""
+        """The identity of the change while its statement is the same, wherever that stands in the file."""
         return (str(self.path.relative_to(ROOT)), self.function, self.kind, self.before, self.after, str(self.number))
 
 
@@ -301,7 +301,7 @@ def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
 
 @dataclasses.dataclass
 class Outcome:
-    """Which test notices a mutant (NOTHING: none does), and how many reach it."""
+    """The test that notices a mutant (NOTHING: none does), and the number of those that reach it."""
 
     mutant: Mutant
     killer: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import struct
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given, settings
@@ -91,17 +93,26 @@ def test_every_request_has_all_its_retries(lacks: str) -> None:
         assert statuses(wire.completions(0)) == [(number, OK)]
 
 
+def losing(sent: Counter[int], *lost: tuple[int, int]) -> Callable[[int, bytes], bool]:
+    """Return a rule that loses packets of the requestor, each by its PSN and by which time it is sent; it counts what
+    is sent by PSN."""
+
+    def lose(sender: int, packet: bytes) -> bool:
+        if sender:
+            return False
+        psn = psn_of(packet)
+        sent[psn] += 1
+        return (psn, sent[psn]) in lost
+
+    return lose
+
+
 def test_a_gap_after_an_rnr_nak_is_noticed_though_it_had_been_one_before() -> None:
     """Selective repeat, across the wrap: PSN 0 is lost, PSN 1 is kept early, refused, repeated and lost."""
     wire = Wire(selective_repeat=True, min_rnr_timer=1, initial_psn=0xFFFFFF)
     a, b = wire.ends
-    sent: list[int] = []
-
-    def lose(sender: int, packet: bytes) -> bool:
-        sent.append(psn_of(packet) if sender == 0 else -1)
-        return (sent[-1], sent.count(sent[-1])) in ((0, 1), (1, 2))
-
-    wire.rule = lose
+    sent: Counter[int] = Counter()
+    wire.rule = losing(sent, (0, 1), (1, 2))
     for number in range(2):
         a.core.post_write(a.qp, b"x", b.region.va, b.region.rkey, number)
     a.core.post_write_imm(a.qp, b"x", b.region.va, b.region.rkey, 7, 2)
@@ -110,7 +121,7 @@ def test_a_gap_after_an_rnr_nak_is_noticed_though_it_had_been_one_before() -> No
     b.core.post_recv(b.qp, 8)
     wire.run()
     assert statuses(wire.completions(0)) == [(number, OK) for number in range(4)]
-    assert sent.count(1) == 3
+    assert sent[1] == 3
     assert a.core.statistics().endpoint["timeouts"] == 0
 
 
@@ -386,13 +397,7 @@ def test_a_repeated_atomic_is_answered_from_the_table_and_not_executed(most: int
 def test_every_gap_is_named_whatever_filled_the_one_before(operation: str) -> None:
     wire = Wire()
     a, b = wire.ends
-    sent: list[int] = []
-
-    def lose(sender: int, packet: bytes) -> bool:
-        sent.append(psn_of(packet) if sender == 0 else -1)
-        return (sent[-1], sent.count(sent[-1])) in ((0xFFFFF0, 1), (0xFFFFF1, 2))
-
-    wire.rule = lose
+    wire.rule = losing(Counter(), (0xFFFFF0, 1), (0xFFFFF1, 2))
     for number in range(3):
         place = a.place(8 * number, 8)
         if operation == "read":

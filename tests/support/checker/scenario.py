@@ -110,7 +110,7 @@ class Scenario:
 
     @property
     def pairs(self) -> int:
-        """How many queue pairs there are between the two ends."""
+        """The number of queue pairs between the two ends."""
         return 1 + max(each.pair for each in self.requests)
 
     def own(self, end: int) -> list[int]:
