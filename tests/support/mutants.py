@@ -28,7 +28,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -139,6 +139,11 @@ class Mutant:
     after: str
     number: int
     digest: str
+
+    @property
+    def lines(self) -> list[tuple[str, int]]:
+        """See `Reached`."""
+        return [(str(self.path), self.line)]
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -254,10 +259,10 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDe
             yield prefix + inner.name, inner
 
 
-def mutants_of(path: pathlib.Path) -> Iterator[tuple[Mutant, Callable[[], CodeType | None]]]:
-    """Yield all mutants of a file's functions, each with what compiles it: None where the code stays the same."""
+def mutants_of(path: pathlib.Path) -> Iterator[tuple[Mutant, Callable[[], Sequence[CodeType]]]]:
+    """Yield all mutants of a file's functions, each with what compiles it: to nothing where the code stays the same."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    before = dict(_codes(compile(tree, str(path), "exec")))
+    before = dict(codes_of(compile(tree, str(path), "exec")))
     for name, function in _functions(tree, ""):
         digest = hashlib.sha256(ast.unparse(function).encode()).hexdigest()[:8]
         seen: Counter[tuple[str, ...]] = Counter()
@@ -272,14 +277,14 @@ def mutants_of(path: pathlib.Path) -> Iterator[tuple[Mutant, Callable[[], CodeTy
             seen[change.kind, text, after] += 1
             line: int = getattr(node, "lineno", function.lineno)
 
-            def compiled(change: Change = change, name: str = name) -> CodeType | None:
+            def compiled(change: Change = change, name: str = name) -> Sequence[CodeType]:
                 old = change.swap(change.new)
                 try:
                     module = compile(ast.fix_missing_locations(tree), str(path), "exec")
                 finally:
                     change.swap(old)
-                code = dict(_codes(module))[name]
-                return None if code == before[name] else code
+                code = dict(codes_of(module))[name]
+                return () if code == before[name] else (code,)
 
             yield Mutant(path, name, line, change.kind, text, after, number, digest), compiled
 
@@ -291,33 +296,41 @@ def reasoned(path: pathlib.Path) -> Iterator[Mutant]:
             yield mutant
 
 
-def _codes(code: CodeType) -> Iterator[tuple[str, CodeType]]:
+def codes_of(code: CodeType) -> Iterator[tuple[str, CodeType]]:
     """Yield the functions' code of a module and its classes by qualified name; the last one of a name counts."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield inner.co_qualname, inner
-            yield from _codes(inner)
+            yield from codes_of(inner)
+
+
+class Reached(Protocol):
+    """A mutant that the tests notice which reach one of its lines."""
+
+    @property
+    def lines(self) -> Sequence[tuple[str, int]]:
+        """Files and lines; the first that any test reaches says which tests run."""
+
+
+M = TypeVar("M", bound=Reached)
 
 
 @dataclasses.dataclass
-class Outcome:
+class Outcome(Generic[M]):
     """The test that notices a mutant (NOTHING: none does), and the number of those that reach it."""
 
-    mutant: Mutant
+    mutant: M
     killer: str
     tests: int
 
 
-class Bench:
+class Bench(Generic[M]):
     """The pytest plugin that runs mutants instead of the tests that were collected."""
 
     def __init__(self, folder: pathlib.Path, paths: Sequence[pathlib.Path], limit_s: float, workers: int) -> None:
         self.folder, self.paths, self.limit_s, self.workers = folder, paths, limit_s, workers
-        self.wanted: Callable[[Mutant], bool] = lambda _: True
-        self.later: Callable[[Mutant], bool] = lambda _: False
-        self.sample: tuple[int, int] | None = None
-        self.outcomes: list[Outcome] = []
-        self.shown: Callable[[Outcome], None] = lambda _: None
+        self.outcomes: list[Outcome[M]] = []
+        self.shown: Callable[[Outcome[M]], None] = lambda _: None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -327,20 +340,11 @@ class Bench:
         if self._wait(self._fork(lambda: self._measure(reached)), None) != 0:
             raise pytest.UsageError("tests fail without a mutant, or leave coverage: run them alone")
         lines, self.seconds = pickle.loads(reached.read_bytes())
-        places = [(mutant, code) for path in self.paths for mutant, code in mutants_of(path) if self.wanted(mutant)]
-        places.sort(key=lambda place: self.later(place[0]))
-        if self.sample:
-            number, seed = self.sample
-            rng = random.Random(seed)
-            by_line: dict[tuple[pathlib.Path, int], list[Any]] = defaultdict(list)
-            for place in places:
-                by_line[place[0].path, place[0].line].append(place)
-            places = [rng.choice(by_line[line]) for line in rng.sample(sorted(by_line), min(number, len(by_line)))]
-        running: dict[int, tuple[Mutant, int, float, pathlib.Path]] = {}
-        for number, (mutant, compiled) in enumerate(places):
-            code = compiled()
-            tests = self._chosen(lines.get((str(mutant.path), mutant.line), ()))
-            if code is None:
+        running: dict[int, tuple[M, int, float, pathlib.Path]] = {}
+        for number, (mutant, compiled) in enumerate(self.places()):
+            codes = compiled()
+            tests = self._chosen(next(filter(None, (lines.get(line) for line in mutant.lines)), ()))
+            if not codes:
                 continue
             if not tests:
                 self._end(Outcome(mutant, NOTHING, 0))
@@ -349,11 +353,15 @@ class Bench:
                 self._reap(running)
             answer = self.folder / str(number)
             usual = sum(self.seconds[test] for test in tests)
-            pid = self._fork(functools.partial(self._try, mutant, code, tests, answer))
+            pid = self._fork(functools.partial(self._try, codes, tests, answer))
             running[pid] = (mutant, len(tests), time.monotonic() + 3 * usual + GRACE_S, answer)
         while running:
             self._reap(running)
         return True
+
+    def places(self) -> Iterator[tuple[M, Callable[[], Sequence[CodeType]]]]:
+        """Yield the mutants in the order in which they run, each with what compiles the functions that it changes."""
+        raise NotImplementedError
 
     def _chosen(self, tests: Sequence[str]) -> list[str]:
         chosen: list[str] = []
@@ -393,7 +401,7 @@ class Bench:
             else:
                 return None
 
-    def _reap(self, running: dict[int, tuple[Mutant, int, float, pathlib.Path]]) -> None:
+    def _reap(self, running: dict[int, tuple[M, int, float, pathlib.Path]]) -> None:
         for pid, (mutant, tests, deadline, answer) in list(running.items()):
             status = self._wait(pid, deadline)
             if status is not None:
@@ -402,7 +410,7 @@ class Bench:
                 self._end(Outcome(mutant, killer, tests))
         time.sleep(0.002)
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: Outcome[M]) -> None:
         self.outcomes.append(outcome)
         self.shown(outcome)
 
@@ -430,23 +438,44 @@ class Bench:
         }
         reached.write_bytes(pickle.dumps((lines, seconds)))
 
-    def _try(self, mutant: Mutant, code: CodeType, tests: Sequence[str], answer: pathlib.Path) -> None:
-        live = [
-            each
-            for each in gc.get_objects()
-            if isinstance(each, FunctionType)
-            and each.__code__.co_filename == code.co_filename
-            and each.__code__.co_qualname == code.co_qualname
-        ]
-        assert live, mutant
-        for function in live:
-            function.__code__ = code
+    def _try(self, codes: Sequence[CodeType], tests: Sequence[str], answer: pathlib.Path) -> None:
+        functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+        for code in codes:
+            place = code.co_filename, code.co_qualname
+            live = [each for each in functions if (each.__code__.co_filename, each.__code__.co_qualname) == place]
+            assert live, code
+            for function in live:
+                function.__code__ = code
         items = [self.items[test] for test in tests]
         for item, following in zip(items, [*items[1:], None], strict=True):
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
                 answer.write_text(item.nodeid)
                 return
         answer.write_text(NOTHING)
+
+
+class Sampled(Bench[Mutant]):
+    """Runs all mutants of functions that are wanted, or a sample of them."""
+
+    def __init__(self, folder: pathlib.Path, paths: Sequence[pathlib.Path], limit_s: float, workers: int) -> None:
+        super().__init__(folder, paths, limit_s, workers)
+        self.wanted: Callable[[Mutant], bool] = lambda _: True
+        self.later: Callable[[Mutant], bool] = lambda _: False
+        #: How many, each of another line, and the seed.
+        self.sample: tuple[int, int] | None = None
+
+    def places(self) -> Iterator[tuple[Mutant, Callable[[], Sequence[CodeType]]]]:
+        """See `Bench`."""
+        places = [(mutant, code) for path in self.paths for mutant, code in mutants_of(path) if self.wanted(mutant)]
+        places.sort(key=lambda place: self.later(place[0]))
+        if self.sample:
+            number, seed = self.sample
+            rng = random.Random(seed)
+            by_line: dict[tuple[pathlib.Path, int], list[Any]] = defaultdict(list)
+            for place in places:
+                by_line[place[0].path, place[0].line].append(place)
+            places = [rng.choice(by_line[line]) for line in rng.sample(sorted(by_line), min(number, len(by_line)))]
+        yield from places
 
 
 def read_table() -> dict[tuple[str, ...], tuple[str, str]]:
@@ -465,18 +494,22 @@ def write_table(rows: Mapping[tuple[str, ...], tuple[str, str]]) -> None:
         writer.writerows([*key, *values] for key, values in sorted(rows.items()))
 
 
-def run(part: Part, bench: Bench) -> list[Outcome]:
+def options(part: Part) -> list[str]:
+    """Return pytest's options for the tests of a part."""
+    arguments = ["-p", "no:cacheprovider", "-p", "no:xdist"]
+    arguments += ["-m", "not lab and not netns and not root and not slow"]
+    # One compares the compiled core with the interpreted one, and here there is no compiled one; one reads the table.
+    arguments += [f"--ignore={ROOT / 'tests/proto' / name}" for name in ("test_native.py", "test_reasons.py")]
+    return [*arguments, *(str(ROOT / test) for test in part.tests)]
+
+
+def run(part: Part, bench: Bench[M]) -> list[Outcome[M]]:
     """Run the mutants of a part that the bench wants.
 
     Raises:
         RuntimeError: a test fails without any mutant.
     """
-    arguments = ["-p", "no:cacheprovider", "-p", "no:xdist"]
-    arguments += ["-m", "not lab and not netns and not root and not slow"]
-    # One compares the compiled core with the interpreted one, and here there is no compiled one; one reads the table.
-    arguments += [f"--ignore={ROOT / 'tests/proto' / name}" for name in ("test_native.py", "test_reasons.py")]
-    arguments += [str(ROOT / test) for test in part.tests]
-    status = pytest.main(arguments, plugins=[bench])
+    status = pytest.main(options(part), plugins=[bench])
     if status != pytest.ExitCode.OK and status != pytest.ExitCode.NO_TESTS_COLLECTED:
         failed = bench.folder / "failed"
         raise RuntimeError(f"tests fail without a mutant: {failed.read_text() if failed.exists() else status}")
@@ -498,7 +531,7 @@ def main(arguments: Sequence[str]) -> int:
     os.environ["MRCLAB_PURE"] = "1"
     with scratch("mutants") as folder:
         os.environ["TMPDIR"] = str(folder)
-        bench = Bench(folder, part.paths(), given.seconds, given.workers)
+        bench = Sampled(folder, part.paths(), given.seconds, given.workers)
         bench.shown = _show
         if not given.table:
             bench.sample = (given.sample, given.seed)
@@ -522,7 +555,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if killed >= FLOOR * len(outcomes) else 1
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: Outcome[Mutant]) -> None:
     if outcome.killer == NOTHING:
         mutant = outcome.mutant
         reason = f"survived {outcome.tests} tests" if outcome.tests else "no test reaches it"

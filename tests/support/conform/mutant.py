@@ -19,27 +19,43 @@ from typing import Final, NamedTuple
 import yaml
 
 TABLES: Final = pathlib.Path(__file__).parent
+PROTO: Final = pathlib.Path(__file__).resolve().parents[3] / "hosts/mrc_host/proto"
 #: CPU seconds for one mutant: one that loops for ever is found by that.
 LIMIT_S: Final = 60
 
 
 class Mutant(NamedTuple):
-    """One change of the endpoint's source: `old` becomes `new` in `file`; one of `cases` must notice."""
+    """One change of the endpoint's source: `old` becomes `new` in `file`; one of `cases` must notice.
+
+    `wire` says whether the change can be seen on the wire, `scenario` when.
+    """
 
     name: str
     file: str
     old: str
     new: str
-    cases: list[str]
+    cases: Sequence[str] = ()
+    wire: bool = True
+    scenario: str = ""
 
     @property
     def module(self) -> str:
         """The module that it changes."""
         return "mrc_host.proto." + self.file.removesuffix(".py").replace("/", ".")
 
+    def apply(self, text: str) -> str:
+        """Return the source with the change.
+
+        Raises:
+            ValueError: the text to change occurs not once.
+        """
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name}: `old` occurs {text.count(self.old)} times in {self.file}")
+        return text.replace(self.old, self.new)
+
 
 def table(name: str) -> list[Mutant]:
-    """Return the mutants of a file beside this one."""
+    """Return the mutants of a file: beside this one, or by a path."""
     return [Mutant(**entry) for entry in yaml.safe_load((TABLES / name).read_text(encoding="utf-8"))]
 
 
@@ -51,11 +67,7 @@ class _Changed(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str):  # type: ignore[no-untyped-def]
         """See `importlib`; bytecode of the unchanged source is not used."""
         text = pathlib.Path(self.path).read_text(encoding="utf-8")
-        if text.count(self.mutant.old) != 1:
-            raise ValueError(
-                f"{self.mutant.name}: `old` occurs {text.count(self.mutant.old)} times in {self.mutant.file}"
-            )
-        return compile(text.replace(self.mutant.old, self.mutant.new), self.path, "exec")
+        return compile(self.mutant.apply(text), self.path, "exec")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -78,10 +90,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
 
 
+def install(mutant: Mutant) -> None:
+    """Have the mutant's module imported with its change from now on."""
+    sys.meta_path.insert(0, _Finder(mutant))
+
+
 def main() -> None:
     file, name, *names = sys.argv[1:]
     mutant = next(each for each in table(file) if each.name == name)
-    sys.meta_path.insert(0, _Finder(mutant))
+    install(mutant)
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S)
     from mrc_conform.case import select
     from mrc_conform.devices.kinds import DeviceKind, Target, make
