@@ -15,6 +15,7 @@ from mrc_conform import evidence, report
 from mrc_conform.case import Case, select
 from mrc_conform.device import Device
 from mrc_conform.devices.kinds import DeviceKind, Target, make
+from mrc_conform.profile import Profile, load
 from mrc_conform.run import CaseResult, Conformance, Verdict, run_cases
 from mrc_topo.base.errors import ExitCode, UsageError
 from mrc_topo.base.files import write_whole
@@ -48,6 +49,10 @@ def verb(
     no_icrc: Annotated[
         bool, typer.Option("--no-icrc", help="let a wrong ICRC of the device's packets pass, to see what else is wrong")
     ] = False,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="file that says what the device cannot do, has fixed, and does otherwise (ours have one)"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="chooses the device's random numbers, where it takes a seed")] = 1,
     strict: Annotated[bool, typer.Option("--strict", help="exit with 1 for differences, too")] = False,
     every: Annotated[bool, typer.Option("--packets", help="keep the packets of cases that passed, too")] = False,
@@ -74,6 +79,9 @@ def verb(
         raise UsageError(f"--interface and --peer do not go with --device {kind.value}")
     if kind is DeviceKind.VIRTUAL and adapter:
         raise UsageError("--adapter does not go with --device virtual: the kit asks that endpoint itself")
+    if profile is None and kind is not DeviceKind.INTERFACE and not adapter:
+        profile = kind.value
+    claims = load(profile) if profile is not None else None
     target = Target(kind, tuple(interface or ()), peer or "", adapter or "", udp_port)
     if kind is DeviceKind.AGENT and not inside:
         _enter_namespace()
@@ -82,7 +90,7 @@ def verb(
         tested = make(target)
         tested.check_icrc = not no_icrc
         try:
-            run = _run(cases, tested, seed)
+            run = _run(cases, tested, seed, claims)
         finally:
             tested.close()
         page = _write(run, folder, every)
@@ -104,7 +112,7 @@ def _enter_namespace() -> None:
     os.execv(sys.executable, words)
 
 
-def _run(cases: list[Case], tested: Device, seed: int) -> Conformance:
+def _run(cases: list[Case], tested: Device, seed: int, claims: Profile | None) -> Conformance:
     """Run the cases with a line of progress on a terminal."""
     done = 0
     with steps() as tell:
@@ -114,7 +122,7 @@ def _run(cases: list[Case], tested: Device, seed: int) -> Conformance:
             done += 1
             tell(f"{done} of {len(cases)}: {result.case.name}")
 
-        return run_cases(cases, tested, seed, show)
+        return run_cases(cases, tested, seed, show, claims)
 
 
 def _write(run: Conformance, folder: pathlib.Path, every: bool) -> pathlib.Path:

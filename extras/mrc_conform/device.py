@@ -20,7 +20,7 @@ class DeviceError(MrclabError):
 
 
 class Need(Enum):
-    """What a case needs that not every device offers. Cases that need more than a device offers are skipped."""
+    """What a case needs that not every device offers. Cases that need more than a device offers do not run."""
 
     EXACT_TIME = "a clock that the kit advances"
     MEMORY = "a look at the device's memory"
@@ -198,8 +198,6 @@ class Device(abc.ABC):
     udp_port: int | None = None
     #: Whether a wrong ICRC of the device's packets breaks every rule.
     check_icrc: bool = True
-    #: Whether it is an endpoint of ours, which breaks a rule when it does not follow our own reading.
-    ours: bool = False
     #: How much earlier or later than the rule says a packet may come (ns); how long an answer may take; and how long
     #: the kit waits for what must not come.
     tolerance_ns: int = 0

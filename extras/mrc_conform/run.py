@@ -10,12 +10,13 @@ from enum import Enum
 
 from mrc_conform.case import Basis, Case
 from mrc_conform.device import Device, DeviceError
+from mrc_conform.profile import Profile
 from mrc_conform.script import Line, Mismatch, Script
 
 
 class Verdict(Enum):
-    """The outcome of a case. DIFFERENT: another's device does not follow a rule that is only our reading of the
-    specification."""
+    """The outcome of a case. DIFFERENT: the device does not follow a rule that it does not claim to follow; without a
+    profile these are the rules that are only our reading of the specification."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -59,13 +60,23 @@ class Conformance:
         return not self.count(Verdict.FAILED) and not self.count(Verdict.ERROR)
 
 
-def run_case(case: Case, device: Device, seed: int) -> CaseResult:
-    """Run one case; `seed` chooses the device's random numbers where it has a seed."""
+def run_case(case: Case, device: Device, seed: int, profile: Profile | None = None) -> CaseResult:
+    """Run one case; `seed` chooses the device's random numbers where it has a seed.
+
+    `profile`: what the device claims. Without one, what it does not offer is skipped.
+    """
     began = time.perf_counter()
+    outside = profile.outside(case) if profile is not None else None
+    if outside is not None:
+        return CaseResult(case, Verdict.SKIPPED, outside, 0.0)
     missing = case.needs - device.offers
     if missing:
         text = f"{device.name} does not offer: {', '.join(sorted(need.value for need in missing))}"
-        return CaseResult(case, Verdict.SKIPPED, text, 0.0)
+        if profile is None:
+            return CaseResult(case, Verdict.SKIPPED, text, 0.0)
+        names = ", ".join(sorted(need.name for need in missing))
+        return CaseResult(case, Verdict.ERROR, f"{text}; say why in the profile, under `cannot`: {names}", 0.0)
+    claimed = profile.claims(case) if profile is not None else case.basis is not Basis.OURS
     script: Script | None = None
     verdict, text = Verdict.PASSED, ""
     try:
@@ -74,8 +85,10 @@ def run_case(case: Case, device: Device, seed: int) -> CaseResult:
         if case.connected:
             script.connect()
         case.script(script)
+        if profile is not None and case.name in profile.departs:
+            verdict, text = Verdict.DIFFERENT, "it follows the rule, from which it departs by its profile"
     except Mismatch as error:
-        verdict = Verdict.DIFFERENT if case.basis is Basis.OURS and not device.ours else Verdict.FAILED
+        verdict = Verdict.FAILED if claimed else Verdict.DIFFERENT
         text = str(error)
     except DeviceError as error:
         verdict, text = Verdict.ERROR, str(error)
@@ -88,13 +101,18 @@ def run_case(case: Case, device: Device, seed: int) -> CaseResult:
 
 
 def run_cases(
-    cases: Sequence[Case], device: Device, seed: int, report: Callable[[CaseResult], None] = lambda _: None
+    cases: Sequence[Case],
+    device: Device,
+    seed: int,
+    report: Callable[[CaseResult], None] = lambda _: None,
+    profile: Profile | None = None,
 ) -> Conformance:
     """Run cases in order; `report` is called after each."""
     began = time.perf_counter()
     results = []
     for case in cases:
-        result = run_case(case, device, seed)
+        result = run_case(case, device, seed, profile)
         report(result)
         results.append(result)
-    return Conformance(device.name, seed, tuple(results), time.perf_counter() - began)
+    name = profile.device if profile is not None else device.name
+    return Conformance(name, seed, tuple(results), time.perf_counter() - began)

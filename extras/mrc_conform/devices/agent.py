@@ -109,8 +109,6 @@ def configuration(settings: Settings, timeout: int) -> dict[str, Any]:
 class AgentDevice(WireDevice):
     """See the module's docstring. An agent serves the cases in a row that need the same configuration."""
 
-    ours = True
-
     def __init__(self, adapter: str = "") -> None:
         """Make the cables and start an agent with the usual settings.
 

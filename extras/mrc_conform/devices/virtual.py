@@ -108,7 +108,6 @@ class VirtualMrc(CoreDevice):
 
     name = "our MRC endpoint, virtual clock"
     offers = frozenset(Need)
-    ours = True
     psn_name = "psn"
 
     def document(self, remote: Remote) -> object:

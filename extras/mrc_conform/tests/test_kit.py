@@ -17,8 +17,10 @@ from mrc_conform.adapters.process import ProcessAdapter
 from mrc_conform.case import Area, Basis, Case, catalogue, select
 from mrc_conform.device import Device, DeviceError, Need, Outcome, PathState, Settings
 from mrc_conform.devices.kinds import DeviceKind, Target, make
+from mrc_conform.profile import Profile, load
 from mrc_conform.run import Verdict, run_case, run_cases
 from mrc_conform.script import Mismatch, Script
+from mrc_topo.base.document import DocumentError
 from mrc_topo.base.errors import UsageError
 from support import pcapng
 from support.amount import first
@@ -116,22 +118,75 @@ def test_broken_rule_fails_with_field_and_values() -> None:
     assert [line.direction.name for line in result.transcript] == ["SENT", "RECEIVED"]
 
 
-def test_rule_that_is_our_reading_binds_our_endpoint_and_makes_a_difference_of_another() -> None:
-    another = device()
-    another.ours = False
-    for tested, verdict in ((device(), Verdict.FAILED), (another, Verdict.DIFFERENT)):
-        run = run_cases([_case(_wrong, Basis.OURS)], tested, 1)
-        assert run.results[0].verdict is verdict
-        assert run.passed == (not tested.ours)
+@pytest.mark.parametrize(
+    ("claims", "basis", "verdict"),
+    [
+        (None, Basis.NOTES, Verdict.FAILED),
+        (None, Basis.OURS, Verdict.DIFFERENT),
+        (Profile(device="ours"), Basis.OURS, Verdict.FAILED),
+        (Profile(device="theirs", readings=False), Basis.OURS, Verdict.DIFFERENT),
+        (Profile(device="theirs", readings=False), Basis.NOTES, Verdict.FAILED),
+        (Profile.model_construct(device="theirs", departs={"made-up": "m is 3"}), Basis.NOTES, Verdict.DIFFERENT),
+    ],
+)
+def test_device_is_judged_by_what_it_claims(claims: Profile | None, basis: Basis, verdict: Verdict) -> None:
+    run = run_cases([_case(_wrong, basis)], device(), 1, profile=claims)
+    assert run.results[0].verdict is verdict
+    assert run.passed == (verdict is not Verdict.FAILED)
+
+
+def test_device_that_departs_by_its_profile_and_follows_the_rule_is_named() -> None:
+    claims = Profile.model_construct(device="theirs", departs={"made-up": "m is 3"})
+    assert run_case(_case(lambda c: None), device(), 1, claims).verdict is Verdict.DIFFERENT
 
 
 def test_case_that_needs_more_than_a_device_offers_is_skipped() -> None:
     class Lesser(type(device())):  # type: ignore[misc]
         offers = frozenset(Need) - {Need.EVS}
 
-    result = run_case(_case(_wrong, needs=frozenset({Need.EVS})), Lesser(), 1)
+    asked = _case(_wrong, needs=frozenset({Need.EVS}))
+    result = run_case(asked, Lesser(), 1)
     assert result.verdict is Verdict.SKIPPED
     assert "a look at the states of EVs" in result.text
+    # A profile must say so, with a reason; then that is what a reader finds.
+    assert run_case(asked, Lesser(), 1, Profile(device="lesser")).verdict is Verdict.ERROR
+    explained = run_case(asked, Lesser(), 1, Profile(device="lesser", cannot={"EVS": "a secret"}))
+    assert (explained.verdict, explained.text) == (Verdict.SKIPPED, "EVS: a secret")
+
+
+def test_case_whose_settings_a_device_cannot_have_is_outside_of_its_profile() -> None:
+    claims = Profile(device="fixed", fixed={"mtu": 4096, "control": "nscc"})
+    cases = {case.name: claims.outside(case) for case in select([])}
+    assert cases["write-only"] is None  # settings do not matter to it
+    assert cases["nscc-decrease"] == "mtu is 4096, the case needs 1024"
+    assert Profile(device="fixed", fixed={"tail_probe": False}).outside(select(["nscc-decrease"])[0]) is None
+
+
+def test_profiles_of_our_devices_explain_what_is_left_out() -> None:
+    assert all(load("virtual").outside(case) is None for case in select([]))
+    left_out = [case for case in select([]) if load("agent").outside(case) is not None]
+    assert {need.name for case in left_out for need in case.needs} >= load("agent").cannot.keys() - {"DROPS"}
+    assert all({need.name for need in case.needs} & load("agent").cannot.keys() for case in left_out)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cannot: {CLOCK: none}", "nic.yaml:2: cannot.CLOCK: no need has this name"),
+        ("fixed: {mtuu: 1}", "nic.yaml:2: fixed.mtuu: no setting has this name"),
+        ("departs: {write-onlyy: x}", "nic.yaml:2: departs.write-onlyy: no case has this name"),
+        ("reading: true", "nic.yaml:2: reading: unknown key"),
+        ("cannot: {EVS: ''}", "nic.yaml:2: cannot.EVS"),
+    ],
+)
+def test_profile_that_cannot_be_used_is_refused_with_its_line(
+    line: str, message: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("nic.yaml").write_text(f"device: nic\n{line}\n")
+    with pytest.raises(DocumentError) as refused:
+        load("nic.yaml")
+    assert message in str(refused.value)
 
 
 def test_fault_of_a_case_does_not_end_the_run() -> None:
