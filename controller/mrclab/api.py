@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+    from mrclab.lab.replayed import Trace
     from p4lite.api.tables import MeterArray, ProgramObjects, Register, Table
 
 E = TypeVar("E", bound="Element")
@@ -198,6 +199,22 @@ class Switch(Element):
     def meters(self) -> Mapping[str, MeterArray]:
         """The meters of its program. Raises as `tables`."""
         return self._objects().meters
+
+    def trace(self, packets: int = 1, within: Time = "10s") -> Trace:
+        """Return what its program does with the next packets that arrive, by source line: see `mrclab trace`.
+
+        On the real clock only, with packets on their way; fewer come back if they do not arrive in time.
+
+        Raises:
+            UsageError: the lab is in simulated time.
+        """
+        from mrclab.lab.replayed import trace
+        from mrclab.lab.session.real import RealSession
+
+        session = self.lab.session
+        if not isinstance(session, RealSession):
+            raise UsageError(f"{self.name}: packets are traced on the real clock only; give the lab clock='real'")
+        return trace(session, self.name, packets, _seconds(within))
 
     def _objects(self) -> ProgramObjects:
         from p4lite.api.tables import ProgramObjects

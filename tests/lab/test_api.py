@@ -22,6 +22,7 @@ from mrclab.api import JobError, Result
 from mrclab.lab.faults.action import FailureError
 from mrclab.lab.records.rundir import RunError, all_runs
 from mrclab.runs.experiment import ExperimentError
+from p4lite_tools.interpreter.events import TableApplied
 
 CLOCKS = ["virtual", pytest.param("real", marks=pytest.mark.lab)]
 
@@ -401,6 +402,19 @@ def test_a_job_that_is_given_up_ends_on_a_lab_that_stays_up() -> None:
         with pytest.raises(UsageError, match="unix:/"):
             _ = lab.switches["p0-t0.0"].tables
         assert missed(lab.run("all_to_all", iterations=1)) == []
+
+
+@pytest.mark.lab
+def test_a_switch_shows_what_its_program_does_with_a_packet() -> None:
+    with Lab("tiny", clock="real", name="api-trace") as lab:
+        job = lab.start("ring_all_reduce", size="4MiB")
+        traced = lab.switches["p0-t0.0"].trace(packets=2, within="20s")
+        job.stop()
+    applied = [[event.table for event in packet if isinstance(event, TableApplied)] for packet in traced.packets]
+    assert len(applied) == 2
+    assert all(applied)
+    with Lab("tiny", clock="virtual") as lab, pytest.raises(UsageError, match="real clock"):
+        lab.switches["p0-t0.0"].trace()
 
 
 @pytest.mark.lab
