@@ -67,6 +67,7 @@ class Weather:
     mark: float = 0.0
     twice: float = 0.0
     late: float = 0.0
+    answers_late: float = 0.0
     late_ns: int = 0
     broken: float = 0.0
     dark: frozenset[int] = frozenset()
@@ -85,7 +86,9 @@ def weather(rng: random.Random, ports: int) -> Weather:
         lambda: Weather(late=rng.choice((0.1, 0.5)), late_ns=rng.choice((8 * US, 60 * US, 400 * US))),
         lambda: Weather(twice=0.3, late=0.3, late_ns=rng.choice((10 * US, 300 * US))),
         lambda: Weather(dark=frozenset(rng.sample(range(ports), rng.randint(1, ports)))),
-        lambda: Weather(0.1, 0.1, 0.1, 0.3, 0.2, 0.1, 0.2, 30 * US, 0.02),
+        lambda: Weather(answers_late=rng.choice((0.2, 0.6)), late_ns=rng.choice((8 * US, 60 * US)), loss=0.05),
+        lambda: Weather(answers_late=0.4, answers_lost=0.4, late_ns=40 * US, loss=0.1),
+        lambda: Weather(0.1, 0.1, 0.1, 0.3, 0.2, 0.1, 0.2, 0.2, 30 * US, 0.02),
     ]
     return dataclasses.replace(rng.choice(kinds)(), lasts_ns=lasts)
 
@@ -425,7 +428,8 @@ class Life:
         # Planes and EVs have paths of different lengths.
         way = LATENCY_NS + 100 * port + 300 * (packet[3] % 4)
         for _ in range(1 + (rng.random() < spell.twice)):
-            late = rng.randrange(spell.late_ns) if spell.late_ns and rng.random() < spell.late else 0
+            share = spell.late if is_data else max(spell.late, spell.answers_late)
+            late = rng.randrange(spell.late_ns) if rng.random() < share else 0
             self.at(end.busy[port] + way + late, lambda: self._arrive(end, port, packet))
 
     def _arrive(self, sender: End, port: int, packet: bytes) -> None:
