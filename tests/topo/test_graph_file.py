@@ -197,7 +197,6 @@ def test_bad_dot_is_refused_with_the_file_and_the_edge(tmp_path: pathlib.Path, t
         ('"client1:eth1", ', "", r"links.4: a link between two nodes has endpoints: .*have one of the types host"),
         ("leaf2: {}", "lea--f2: {}", r"topology.links.1: there is no node 'leaf2'"),
         ("client2:", "client_with_a_name_of_more_than_31:", r"yml:12: topology.nodes.client_.* is no name of a node"),
-        ('"client2:eth1"', '"client1:eth2"', r"^fabric.clab.yml:12: topology.nodes.client2: client2 has no link"),
         ("topology:\n", "topologies:\n", r"topology.from: fabric.clab.yml:1: document: has no topology"),
         ("  nodes:\n", "  nodes: [a]\n  nodez:\n", r"fabric.clab.yml:6: topology.nodes: must be a mapping"),
         ("  links:\n", "  links: &a [*a]\n  linkz:\n", r"fabric.clab.yml"),
@@ -250,3 +249,66 @@ def test_without_pydot_the_error_has_the_command(tmp_path: pathlib.Path, monkeyp
         load(tmp_path, textwrap.dedent(DOT), "fabric.dot")
     assert caught.value.packages == requirement("dot")
     assert install("dot") in str(caught.value)
+
+
+def test_nodes_without_links_are_left_out_with_a_warning(tmp_path: pathlib.Path) -> None:
+    tools = CLAB.replace("  links:", "    gnmic: {kind: linux}\n    grafana: {kind: linux}\n  links:")
+    tools += '    - endpoints: ["gnmic:eth1", "mgmt-net:gnmic"]\n'
+    topology = load(tmp_path, tools)
+    assert [host.name for host in topology.hosts] == ["client1", "client2"]
+    assert [note for note in topology.notes if "gnmic, grafana" in note]
+
+
+ALL_LINUX = """
+topology:
+  defaults: {kind: linux}
+  nodes: {rt1: , rt2: , pc1: , pc2: }
+  links:
+    - endpoints: ["rt1:eth1", "rt2:eth1"]
+    - endpoints: ["pc1:eth1", "rt1:eth2"]
+    - endpoints: ["pc2:eth1", "rt2:eth2"]
+"""
+
+
+def test_a_fabric_of_linux_nodes_is_refused_with_the_roles_that_help(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LabError) as refused:
+        load(tmp_path, ALL_LINUX)
+    text = str(refused.value)
+    assert "my.yaml:2: topology: all nodes of fabric.clab.yml are of kind linux" in text
+    assert 'roles: {"rt*": switch}' in text
+    assert len(load(tmp_path, ALL_LINUX, roles={"rt*": "switch"}).switches) == 2
+    # A pattern that would take a host, too, is not proposed.
+    with pytest.raises(LabError, match=r'roles: \{"rt1": switch\}'):
+        load(tmp_path, ALL_LINUX.replace("pc", "rt1"))
+
+
+PARALLEL = CLAB + '    - endpoints: ["spine1:e1-11", "leaf1:e1-9"]\n'
+
+
+def test_parallel_links_are_refused_or_become_one_with_the_rate_of_all(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LabError, match=r"fabric.clab.yml:\d+: topology.links.6: .*parallel: merge"):
+        load(tmp_path, PARALLEL)
+    merged, usual = load(tmp_path, PARALLEL, parallel="merge"), load(tmp_path, CLAB)
+    faster = [link for link in usual.links if merged.links[link].spec.rate == 2 * usual.links[link].spec.rate]
+    assert merged.links.keys() == usual.links.keys()
+    assert len(faster) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("${LEAF}", "leaf9"), ("$LEAF", "leaf9"), ("${NONE:=leaf9}", "leaf9"), ("${NONE:-leaf9}", "leaf9"),
+        ("${NONE=leaf9}", "leaf9"), ("${EMPTY:=leaf9}", "leaf9"), ("leaf9${EMPTY=x}", "leaf9"),
+        ("${LEAF:=no}", "leaf9"),
+        ("leaf9${NONE:+x}", "leaf9"), ("${LEAF+leaf9}", "leaf9"),
+    ],
+)  # fmt: skip
+def test_variables_are_expanded_as_containerlab_does(
+    written: str, value: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAF", "leaf9")
+    monkeypatch.setenv("EMPTY", "")
+    monkeypatch.delenv("NONE", raising=False)
+    # What nothing sets stays as it is, and so does the text of an image.
+    text = CLAB.replace("leaf1", written).replace("{type: ixr-d3}", '{image: "srl:${NONE}"}')
+    assert value in {switch.name for switch in load(tmp_path, text).switches}

@@ -29,8 +29,9 @@ class End:
 class Drawn:
     """What a file says: the kind of each node and the links, each with the place in the file for errors.
 
-    `left_out` are links that lead out of the lab, with their place and type; `ignored` other keys that a lab has not,
-    by the section of the file. A link's `packets` is the length of its queues.
+    `left_out` are links that lead out of the lab, with their place and type; `alone` nodes without any other link,
+    which a lab has not; `ignored` other keys that a lab has not, by the section of the file. A link's `packets` is the
+    length of its queues.
     """
 
     nodes: dict[str, str] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class Drawn:
     links: list[tuple[End, End, dict[str, Any]]] = field(default_factory=list)
     link_places: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
     ignored: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, one: End, other: End, settings: Mapping[str, Any], place: str) -> None:

@@ -8,10 +8,13 @@ of P4 tutorials or p4-utils is a lab by itself, too.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fnmatch
 import io
+import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -23,7 +26,17 @@ from mrc_topo import p4_topology
 from mrc_topo.base import document
 from mrc_topo.base.document import LAB_NAME, Document, DocumentError, KeyPath, printable
 from mrc_topo.drawn import Drawn, End
-from mrc_topo.schema import HEADER_BYTES, GraphSource, GraphSpec, Lab, NodeRole, QueueSpec
+from mrc_topo.schema import (
+    HEADER_BYTES,
+    GraphSource,
+    GraphSpec,
+    Lab,
+    LinkRates,
+    LinkSpec,
+    NodeRole,
+    Parallel,
+    QueueSpec,
+)
 from mrc_topo.shipped import install, requirement
 
 EXAMPLE = "a containerlab topology is a mapping with name and topology; see docs/topology.md"
@@ -32,11 +45,13 @@ MAX_DOT_BYTES = 100_000
 #: Attributes of a DOT edge that a link has.
 SETTINGS = ("rate", "delay", "loss", "corrupt")
 #: The keys of `topology` that are about the file.
-SOURCE_KEYS = ("from", "host_kinds", "roles")
-#: Links that are left out and that a note names.
+SOURCE_KEYS = ("from", "host_kinds", "roles", "parallel")
+#: Links or nodes that are left out and that a note names.
 NAMED = 3
 #: Statements of DOT that set defaults look like nodes of these names.
 DEFAULTS = ("node", "edge", "graph")
+#: The forms of variables in a containerlab topology, which containerlab expands before it reads the file.
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-=+])(?P<other>[^{}]*))?\}|\$(?P<bare>[A-Za-z_]\w*)")
 _NAMED = re.compile(r'(?P<node>"(?:[^"\\]|\\.)*"|[^":]*)(?::(?P<port>"[^"]*"|[^":]*))?(?::[a-z_]+)?\Z', re.DOTALL)
 
 
@@ -114,6 +129,10 @@ def _notes(drawn: Drawn) -> Iterator[str]:
         yield f"left out, as a lab has no others than between its nodes: {many}: {first}" + (
             f" and {more} more" if more > 0 else ""
         )
+    if drawn.alone:
+        first = ", ".join(printable(each) for each in drawn.alone[:NAMED])
+        more = len(drawn.alone) - NAMED
+        yield f"left out, as they have no link to another node: {first}" + (f" and {more} more" if more > 0 else "")
 
 
 def _problem(read: Document, key: KeyPath, message: str) -> DocumentError:
@@ -137,7 +156,7 @@ def _drawn(name: str, path: Path) -> Drawn:
         case ".dot" | ".gv":
             return _dot(name, document.read_text(path, name))
         case ".yml" | ".yaml":
-            return _containerlab(document.load(path, name, EXAMPLE))
+            return _containerlab(document.parse(_with_variables(document.read_text(path, name)), name, EXAMPLE))
         case ".json":
             return p4_topology.read(document.load(path, name, p4_topology.EXAMPLE))
         case ".py":
@@ -158,6 +177,9 @@ def _graph(read: Document, name: str, drawn: Drawn, spec: dict[str, Any], asked:
             'are, such as roles: {"h*": host}',
         )
     switches = [node for node in drawn.nodes if node not in hosts]
+    if not switches:
+        raise _problem(read, ("topology",), _no_switches(name, drawn))
+    drawn = _without_parallel(read, drawn, set(switches), asked.parallel)
     numbers = _numbers(drawn, set(hosts))
     links = []
     for at, (one, other, settings) in enumerate(drawn.links):
@@ -178,6 +200,58 @@ def _graph(read: Document, name: str, drawn: Drawn, spec: dict[str, Any], asked:
             problems.append(f"{places.get(key[:2], name)}: {rest}{document.explain(GraphSpec, each)}")
         raise DocumentError(problems) from error
     return {key: value for key, value in spec.items() if key not in SOURCE_KEYS} | made
+
+
+def _no_switches(name: str, drawn: Drawn) -> str:
+    """Return that all nodes of a file are hosts, and what makes switches of those that look like some."""
+    ends = Counter(end.node for one, other, _ in drawn.links for end in (one, other))
+    between = [node for node in drawn.nodes if ends[node] > 1] or list(drawn.nodes)
+    stem = between[0].rstrip("0123456789")
+    alike = [node for node in drawn.nodes if node.startswith(stem)]
+    pattern = f"{stem}*" if stem and set(alike) <= set(between) else between[0]
+    kinds = ", ".join(sorted({printable(kind) for kind in drawn.nodes.values()}))
+    return (
+        f"all nodes of {name} are of kind {kinds}, and so hosts; say which are switches, such as "
+        f'roles: {{"{printable(pattern)}": switch}}'
+    )
+
+
+def _without_parallel(read: Document, drawn: Drawn, switches: set[str], what: Parallel) -> Drawn:
+    """Return the same with one link, of the rate of all, in the place of several between two switches.
+
+    Raises:
+        DocumentError: there are several, and they are not to be merged.
+    """
+    first: dict[frozenset[str], int] = {}
+    links: list[tuple[End, End, dict[str, Any]]] = []
+    places: list[str] = []
+    for (one, other, settings), place in zip(drawn.links, drawn.link_places, strict=True):
+        pair = frozenset((one.node, other.node))
+        if pair <= switches and len(pair) > 1 and pair in first:
+            if what is Parallel.REFUSE:
+                raise DocumentError([
+                    f"{place}: {printable(one.node)} and {printable(other.node)} have a link already, and a uSID names "
+                    "the next switch, not the link to it; give the lab file's topology `parallel: merge`, which makes "
+                    "one link with the rate of all"
+                ])  # fmt: skip
+            known = links[first[pair]]
+            total = _rate(read, known[2]) + _rate(read, settings)
+            links[first[pair]] = (known[0], known[1], {**known[2], "rate": total})
+            continue
+        first[pair] = len(links)
+        links.append((one, other, settings))
+        places.append(place)
+    return dataclasses.replace(drawn, links=links, link_places=places)
+
+
+def _rate(read: Document, settings: Mapping[str, Any]) -> int:
+    """Return the rate of a link between switches in bit/s."""
+    try:
+        if "rate" in settings:
+            return LinkSpec.model_validate({"rate": settings["rate"]}).rate
+        return LinkRates.model_validate(read.data.get("links") or {}).fabric.rate
+    except ValidationError:
+        return 0  # The lab's own check says what is wrong.
 
 
 def _queue(read: Document, packets: int | None) -> dict[str, Any]:
@@ -234,6 +308,21 @@ def _numbers(drawn: Drawn, hosts: set[str]) -> dict[tuple[int, int], str]:
 # --- containerlab --------------------------------------------------------------------------------------
 
 
+def _with_variables(text: str) -> str:
+    """Return a text with the values of its variables, as containerlab puts them in place before it reads a file."""
+
+    def value(match: re.Match[str]) -> str:
+        known = os.environ.get(match["name"] or match["bare"], None)
+        how, other = match["how"] or "", match["other"] or ""
+        there = known is not None and (bool(known) or not how.startswith(":"))
+        if how.endswith("+"):
+            return other if there else ""
+        # containerlab leaves a variable that nothing sets as it is.
+        return known if there and known is not None else other if how else match[0]
+
+    return _VARIABLE.sub(value, text)
+
+
 def _containerlab(read: Document) -> Drawn:
     topology = read.data.get("topology")
     if not isinstance(topology, dict):
@@ -275,6 +364,10 @@ def _containerlab(read: Document) -> Drawn:
                     [read.problem(place, f"there is no node '{printable(end.node)}'; {_some(drawn.nodes)}")]
                 )
         drawn.add(one, other, {}, read.problem(place, "").removesuffix(": "))
+    linked = {end.node for one, other, _ in drawn.links for end in (one, other)}
+    if linked:
+        drawn.alone = [node for node in drawn.nodes if node not in linked]
+        drawn.nodes = {node: kind for node, kind in drawn.nodes.items() if node in linked}
     return drawn
 
 

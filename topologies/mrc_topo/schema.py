@@ -573,13 +573,22 @@ class NodeRole(Enum):
     SWITCH = "switch"
 
 
+class Parallel(Enum):
+    """What becomes of several links between two switches of an imported file."""
+
+    REFUSE = "refuse"
+    MERGE = "merge"
+
+
 class GraphSource(Model):
     """A file beside the lab file that has a graph, `from`: DOT, a containerlab topology, or JSON of P4 tutorials or
-    p4-utils. Nodes whose kind is one of `host_kinds` are hosts; `roles` by name or shell pattern come before that."""
+    p4-utils. Nodes whose kind is one of `host_kinds` are hosts; `roles` by name or shell pattern come before that.
+    `parallel: merge` makes one link of several between two switches, with the rate of all."""
 
     source: Annotated[str, Field(max_length=255)] | None = Field(default=None, alias="from")
     host_kinds: list[Annotated[str, Field(max_length=64)]] = ["host", "linux"]
     roles: dict[Annotated[str, Field(max_length=64)], NodeRole] = {}
+    parallel: Parallel = Parallel.REFUSE
 
 
 class GraphSpec(GraphSource):
@@ -607,7 +616,7 @@ class GraphSpec(GraphSource):
     def _whole(self) -> Self:
         if self.source is not None:
             raise PlacedError("a file is read only for a lab that comes from a file itself; give the links", ("from",))
-        for key in {"host_kinds", "roles"} & self.model_fields_set:
+        for key in {"host_kinds", "roles", "parallel"} & self.model_fields_set:
             raise PlacedError("is about the nodes of a file; give from, or leave it out", (key,))
         assert self.shape
         return self
@@ -616,7 +625,7 @@ class GraphSpec(GraphSource):
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What was read from the file is written out, so that the lab needs the file no more.
         data: dict[str, Any] = write(self)
-        return {key: value for key, value in data.items() if key not in ("source", "host_kinds", "roles")}
+        return {key: value for key, value in data.items() if key not in ("source", "host_kinds", "roles", "parallel")}
 
 
 #: The keys that a Clos has and a graph has not.
