@@ -404,3 +404,19 @@ def restart_status_number(c: Script) -> None:
     c.send("ENDPOINT_RESPONSE", op=0, psn=later, tx_timestamp=1, port=1)
     status = c.expect("ENDPOINT_REQUEST", op=0, port_status_mask=0b10)
     c.check(0 < (status["psn"] - later & 0xFFFF) < 0x8000, f"the status has the number {status['psn']:#x}")
+
+
+@case(
+    "bogus-sack-trigger",
+    _HOSTILE,
+    "A SACK that a packet is said to have triggered that was never sent is not believed.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=Settings(tail_probe=False),
+)
+def bogus_sack_trigger(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.sack(packet, 0, ack_psn_offset=1)
+    c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)

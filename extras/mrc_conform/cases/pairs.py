@@ -255,7 +255,9 @@ def planes_wait(c: Script) -> None:
 # --- used again ---
 
 
-def _again(c: Script, before: Mapping[str, object], after: Mapping[str, object], check: Callable[[Script], None]) -> None:
+def _again(
+    c: Script, before: Mapping[str, object], after: Mapping[str, object], check: Callable[[Script], None]
+) -> None:
     c.connect(**before)
     c.reconnect(**after)
     check(c)
