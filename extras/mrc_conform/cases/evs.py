@@ -476,6 +476,15 @@ def ev_replaced(c: Script) -> None:
         used = {packet.ev for packet in answered(c, 4, 5 * index + 1)}
         c.check(old not in used, "an EV that was replaced carries data")
         c.check(mark == 2 or new in used, "the successor of an active EV carries no data")
+    denied = c.evs()[0].value
+    c.device.deny(c.dut, denied, True)
+    c.device.replace_ev(c.dut, denied, 0x00990099)
+    c.expect_ev_state(0x00990099, PathState.GOOD)
+    c.send(c.data(0))
+    reverse = c.expect("SACK").ev
+    c.device.replace_ev(c.dut, reverse, 0x00880088)
+    c.send(c.data(1))
+    c.expect("SACK", ev=0x00880088)
 
 
 @case(
@@ -496,3 +505,97 @@ def ev_denied_here(c: Script) -> None:
     denied = {entry.value for entry in c.evs(lambda entry: entry.state is PathState.DENIED)}
     c.send(c.data(6))
     c.check(len(denied) == 6 and c.expect("SACK").ev not in denied, "an answer travels on a denied EV")
+
+
+@case(
+    "ev-denied-backup",
+    _EV,
+    "A backup that is denied or bad does not take the place of another EV.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_denied_backup(c: Script) -> None:
+    backups = [entry.value for entry in c.evs(lambda entry: not entry.active)]
+    c.device.deny(c.dut, backups[0], True)
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.sack(packet, 0, m=2, entropy=backups[1])
+    for index in range(1, 4):
+        condemn(c, index)
+        active = {entry.value for entry in c.evs(lambda entry: entry.active)}
+        c.check(not active & set(backups[:2]), "a backup that is DENIED or ASSUMED_BAD became active")
+
+
+@case(
+    "ev-last-plane",
+    _EV,
+    "Where the only planes that are left have no EV in use, the least bad one of them is used.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.PORTS,
+    settings=replace(_TWO_PLANES, ev_count=4, ev_active=2),
+)
+def ev_last_plane(c: Script) -> None:
+    index = 0
+    while len(c.evs(lambda entry: entry.active and entry.plane == 1)) and index < 20:
+        packet = one(c)
+        c.sack(packet, index, m=2 * packet.port)
+        c.ack(index, index + 1)
+        index += 1
+        c.post(4 * c.settings.mtu)
+        for packet in c.drain():
+            c.sack(packet, index, m=2 * packet.port)
+            index += 1
+    c.check(index < 20, "the EVs of plane 1 did not become bad")
+    c.device.set_port(0, False)
+    c.check(one(c).port == 1, "nothing is sent on the plane whose EVs all look bad")
+
+
+@case(
+    "ev-denied-later",
+    _EV,
+    "What is denied towards a peer is denied to its later queue pairs, until it was allowed to all that it was denied.",
+    Basis.OURS,
+    "§7",
+    Need.EVS,
+    Need.DENY,
+    Need.SECOND_QP,
+    settings=_ONE_PLANE,
+)
+def ev_denied_later(c: Script) -> None:
+    other = c.second()
+    value = c.evs()[0].value
+    for denied, pairs, state in (
+        (True, (c, other), PathState.DENIED), (False, (c,), PathState.DENIED), (False, (other,), PathState.GOOD),
+    ):  # fmt: skip
+        for pair in pairs:
+            c.device.deny(pair.dut, value, denied)
+        c.second().expect_ev_state(value, state)
+
+
+@case(
+    "ev-all-denied",
+    _EV,
+    "Answers travel though every EV is denied, and data does not.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_all_denied(c: Script) -> None:
+    for entry in c.evs():
+        c.device.deny(c.dut, entry.value, True)
+    c.send(c.data(0))
+    c.expect("SACK")
+    c.post(8)
+    c.expect_nothing("WRITE_ONLY", within=2 * c.settings.base_rtt_ns)
+    c.device.deny(c.dut, c.evs()[0].value, False)
+    c.expect("WRITE_ONLY", ev=c.evs()[0].value)

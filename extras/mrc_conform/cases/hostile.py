@@ -420,3 +420,22 @@ def bogus_sack_trigger(c: Script) -> None:
     packet = c.expect("WRITE_ONLY")
     c.sack(packet, 0, ack_psn_offset=1)
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+
+
+@case(
+    "bogus-nak-far",
+    _HOSTILE,
+    "A NAK for the user's end names the next PSN; one of a later PSN is not believed.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    Need.STATES,
+)
+def bogus_nak_far(c: Script) -> None:
+    wr = c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    c.ack(0, 1)
+    c.expect_completion(wr)
+    c.ack(2, 1, Nak.REMOTE_OPERATION)
+    c.ack(1, 1, Nak.REMOTE_ACCESS)
+    c.expect_state(PairState.RTS)

@@ -332,3 +332,23 @@ def ack_asked_old(c: Script) -> None:
         c.expect("ACK", psn=c.rx(1), msn=1)
         c.send(again, ack_req=0)
         c.expect_nothing("ACK")
+
+
+@case(
+    "imm-limit-refilled",
+    _ORDER,
+    "A WriteIMM that was delivered no longer counts against max_wimm_dest.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.STATES,
+    settings=Settings(max_wimm=1, max_wimm_dest=2),
+)
+def imm_limit_refilled(c: Script) -> None:
+    for index in range(0, 12, 3):
+        for late in (1, 2):
+            c.device.post_recv(c.dut, 500 + index)
+            number = index // 3 * 2 + late
+            c.send(c.message(index + late, 1, msn=index + late + 1, immediate=number, rqmsn=number)[0])
+        c.send(c.data(index))
+    c.expect_state(PairState.RTS)

@@ -309,3 +309,20 @@ def message_stranger_inside(c: Script) -> None:
     for packet in packets:
         c.send(packet)
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST, msn=0)
+
+
+@case(
+    "message-key-differs",
+    _PLACE,
+    "All packets of a message have one R_Key; otherwise it is an invalid request, though the other key is good.",
+    Basis.IBTA,
+    "9.7.4.1",
+    Need.MEMORY,
+)
+def message_key_differs(c: Script) -> None:
+    other = c.device.region(1 << 20)
+    packets = c.message(0, 3)
+    c.send(packets[0])
+    c.send(packets[1], rkey=other.rkey, va=other.va + c.settings.mtu)
+    c.send(packets[2])
+    c.expect("ACK", syndrome=Nak.INVALID_REQUEST, msn=0)

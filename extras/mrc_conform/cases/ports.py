@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
@@ -561,3 +562,85 @@ def port_repeated_longest(c: Script) -> None:
     times = [c.expect("ENDPOINT_REQUEST", within=10**8).at_ns for _ in range(10)]
     gaps = [later - earlier for earlier, later in pairwise(times)]
     c.check(gaps[-2:] == [10_000_000] * 2, f"intervals {gaps} ns")
+
+
+def _documents(c: Script, number: int, mask: int, used: set[int]) -> None:
+    _status(c, 5, 0b10)
+    c.second(ports_up=mask, port_status=number)
+    c.check(_ports_used(c) == used, f"data did not go to the planes {used}")
+
+
+for _name, _what, _number, _mask, _used in (
+    ("older", "A document that was written before the newest status changes nothing.", 4, 0b11, {1}),
+    ("same", "A document with the number of the newest status changes nothing.", 5, 0b11, {1}),
+    ("newer", "A document that was written after the newest status counts.", 6, 0b11, {0, 1}),
+):
+    case(f"port-document-{_name}", _PORT, _what, Basis.OURS, "§7", Need.POST, Need.SECOND_QP)(
+        partial(_documents, number=_number, mask=_mask, used=_used)
+    )
+
+
+@case(
+    "port-document-remaps",
+    _PORT,
+    "Packets in flight to a port that a newer document shows as down are sent again at once.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.SECOND_QP,
+)
+def port_document_remaps(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    lost = sorted(packet["psn"] for packet in c.drain() if packet.port == 0)
+    c.second(ports_up=0b10, port_status=1)
+    again = sorted(packet["psn"] for packet in c.drain())
+    c.check(again == lost, "the packets on that plane were not sent again")
+
+
+@case(
+    "port-none-of-peer",
+    _PORT,
+    "A status leaves on a port of the device though the peer has announced none of its own as up.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+)
+def port_none_of_peer(c: Script) -> None:
+    _status(c, 1, 0)
+    c.device.set_port(0, False)
+    c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS, port_status_mask=0b10, port=1)
+
+
+@case(
+    "port-remap-window",
+    _PORT,
+    "What a port that goes down has lost makes room in the window, also for other queue pairs to the peer.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.POST,
+    Need.SECOND_QP,
+    Need.EXACT_TIME,
+    settings=Settings(window=20_000, tail_probe=False),
+)
+def port_remap_window(c: Script) -> None:
+    other = c.second()
+    c.post(17 * c.settings.mtu)
+    lost = sum(packet.port == 0 for packet in c.drain())
+    other.post(40 * c.settings.mtu)
+    c.device.set_port(0, False)
+    again, new = len(c.drain()), len(other.drain())
+    c.check(again + new == lost and new > 0 < again, f"{again} packets were repeated and {new} sent; {lost} were lost")
+
+
+@case(
+    "port-down-twice",
+    _PORT,
+    "A port that is set to the state that it has announces nothing.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+)
+def port_down_twice(c: Script) -> None:
+    c.device.set_port(0, True)
+    c.expect_nothing("ENDPOINT_REQUEST", within=10 * c.settings.status_repeat_ns)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import one
 from mrc_conform.device import FOR_EVER, Need, Outcome, PairState, Settings
 from mrc_conform.script import NackReason, Script, pattern
+from mrc_conform.wire import Packet
 
 _RETRY = Area.RETRY
 _DATA = ("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_ONLY")
@@ -442,3 +445,31 @@ def silence_counted_from_first(c: Script) -> None:
     c.sack(packets[3], -1, [3])
     again = c.drain(within=c.ack_timeout_ns // 2)
     c.check(len(again) == 3, f"{len(again)} of 3 packets were sent again")
+
+
+def _silence_ends(c: Script, answer: Callable[[Script, list[Packet]], object]) -> None:
+    requests = [c.post(c.settings.mtu) for _ in range(4)]
+    packets = c.drain()
+    again = c.drain(within=c.ack_timeout_ns)
+    c.check([packet["psn"] for packet in again] == [c.tx(0)], f"{len(again)} packets were sent again in silence")
+    c.check(len(requests) == len(packets), "not every request is one packet")
+    answer(c, packets)
+    found = sorted(packet["psn"] - c.tx(0) for packet in c.drain())
+    c.check(found == [2, 3], f"packets {found} followed the answer")
+
+
+_ANSWERS: Mapping[str, Callable[[Script, list[Packet]], object]] = {
+    "SACK": lambda c, packets: c.sack(packets[1], 1),
+    "transport ACK": lambda c, packets: c.ack(1, 2),
+}
+for _name, _answer in _ANSWERS.items():
+    case(
+        f"silence-ends-with-{_name.split()[-1].lower()}",
+        _RETRY,
+        f"A {_name} ends the silence in which only the oldest packet is repeated.",
+        Basis.OURS,
+        "§4",
+        Need.POST,
+        Need.EXACT_TIME,
+        settings=replace(_QUIET, first_psn=7, rack_inference=False, same_ev_inference=False),
+    )(partial(_silence_ends, answer=_answer))

@@ -487,3 +487,17 @@ def sack_far_below(c: Script) -> None:
     c.expect("SACK")
     c.send(c.data(-0x9000, place=0))
     c.expect("SACK", ack_psn_offset=-0x8000)
+
+
+@case(
+    "sack-service-time-absent",
+    _SACK,
+    "A SACK that was held back for a packet without a timestamp echoes 0, with the service-time capability as well.",
+    Basis.OURS,
+    "§4",
+    Need.EXACT_TIME,
+    settings=Settings(sack_every=4, sack_delay_ns=51_200, service_time=True, timestamps=False),
+)
+def sack_service_time_absent(c: Script) -> None:
+    c.send(c.message(0, 12)[0])
+    c.expect("SACK", after=51_200, tx_timestamp=0)
