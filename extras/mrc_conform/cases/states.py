@@ -392,3 +392,21 @@ def probe_acks_nothing(c: Script) -> None:
     c.send("PROBE", probe_id=9)
     c.expect("SACK", pr=1, cack_psn=c.rx(0))
     c.expect_nothing("ACK")
+
+
+@case(
+    "user-dies-doubling",
+    _STATE,
+    "The intervals of that NAK double as those of a packet do.",
+    Basis.OURS,
+    "§6",
+    Need.STATES,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=0, exp_cnt=3),
+)
+def user_dies_doubling(c: Script) -> None:
+    c.device.close_pair(c.dut)
+    c.advance(40 * c.ack_timeout_ns)
+    times = [packet.at_ns for packet in c.drain({"ACK"})]
+    gaps = [(later - earlier) // c.ack_timeout_ns for earlier, later in pairwise(times)]
+    c.check(gaps == [1, 2, 4], f"intervals of {gaps} timeouts")
