@@ -401,3 +401,24 @@ def loss_same_ev_only(c: Script) -> None:
     c.sack(packets[5], -1, [2, 5])
     again = [packet["psn"] for packet in c.drain()]
     c.check(sorted(again) == [c.tx(1), c.tx(3)], f"packets {again} were sent again, and 1 and 3 were overtaken")
+
+
+@case(
+    "loss-beside-guess",
+    _LOSS,
+    "What a SACK says of a packet that rule (c) took for lost concerns no other that was sent again.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+)
+def loss_beside_guess(c: Script) -> None:
+    first, _ = _guess(c)
+    packets = [one(c) for _ in range(2)]
+    c.nack(packets[0], NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_ONLY", rtx=1)
+    c.sack(packets[1], 15, [17, 18, 19], tx_timestamp=packets[1]["tx_timestamp"] ^ 0x4000)
+    c.expect_ev_state(first.ev, PathState.ASSUMED_BAD)
+    one(c)

@@ -403,3 +403,22 @@ def nack_keeps_row(c: Script) -> None:
         c.nack(bad, NackReason.TRIMMED)
         c.nack(bad, NackReason.NO_RESOURCE)
         c.expect_ev_state(bad.ev, state)
+
+
+@case(
+    "nack-twice",
+    _NACK,
+    "A packet that waits to be sent again costs no second retry when its NACK comes twice, and is sent once.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, linear_cnt=1, exp_cnt=0),
+)
+def nack_twice(c: Script) -> None:
+    packet = one(c)
+    for _ in range(3):
+        c.nack(packet, NackReason.NO_RESOURCE)
+    c.expect_no_completion()
+    found = len(c.drain(within=3 * c.settings.base_rtt_ns))
+    c.check(found == 1, f"the packet was sent {found} times again")

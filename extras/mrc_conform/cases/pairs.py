@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import answered
-from mrc_conform.device import Need, PathState, Settings
+from mrc_conform.device import Control, Need, PathState, Settings
 from mrc_conform.script import NackReason, Script
 from mrc_conform.wire import Packet
 
@@ -396,3 +397,144 @@ def again_evs(c: Script) -> None:
     bad = answered(c, 1, m=2)[0]
     c.reconnect()
     c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
+
+
+# --- another peer ---
+
+_OTHER = bytes.fromhex("fd00 00c0 0000 0000 0000 0000 0000 0033")
+
+
+@case(
+    "peers-windows",
+    _CC,
+    "Queue pairs to different peers have windows of their own.",
+    Basis.NOTES,
+    "§8",
+    Need.SECOND_QP,
+    Need.POST,
+    settings=_SHARED,
+)
+def peers_windows(c: Script) -> None:
+    other = c.second(address=_OTHER)
+    for pair in (c, other):
+        _fill(pair)
+
+
+@case(
+    "peers-ports",
+    _CC,
+    "The port status of one peer says nothing of another's ports.",
+    Basis.NOTES,
+    "§7",
+    Need.SECOND_QP,
+    Need.POST,
+    settings=_QUIET,
+)
+def peers_ports(c: Script) -> None:
+    other = c.second(address=_OTHER)
+    c.send("ENDPOINT_REQUEST", op=0, psn=1, port_status_mask=0b10, port=1)
+    for pair, planes in ((c, {1}), (other, {0, 1})):
+        pair.post(32 * c.settings.mtu)
+        used = {packet.port for packet in pair.drain()}
+        c.check(used == planes, f"data went to the planes {sorted(used)}, expected {sorted(planes)}")
+
+
+@case(
+    "peers-told",
+    _CC,
+    "A port that goes down is announced to every peer, and each must answer for itself.",
+    Basis.NOTES,
+    "§7",
+    Need.SECOND_QP,
+    Need.PORTS,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def peers_told(c: Script) -> None:
+    other = c.second(address=_OTHER)
+    c.device.set_port(0, False)
+    told = c.drain({"ENDPOINT_REQUEST"})
+    c.check(len(told) == 2 and len({each.destination for each in told}) == 2, f"{len(told)} statuses left")
+    other.send("ENDPOINT_RESPONSE", op=0, psn=told[0]["psn"], tx_timestamp=told[0]["tx_timestamp"], port=1)
+    again = c.drain({"ENDPOINT_REQUEST"}, within=c.settings.status_repeat_ns)
+    c.check([each.destination for each in again] == [c.kit.address], "the peer that did not answer is not told again")
+
+
+@case(
+    "peers-denials",
+    _CC,
+    "What is denied towards one peer is not denied towards another.",
+    Basis.OURS,
+    "§7",
+    Need.SECOND_QP,
+    Need.EVS,
+    Need.DENY,
+    settings=_QUIET,
+)
+def peers_denials(c: Script) -> None:
+    value = c.evs()[0].value
+    c.device.deny(c.dut, value, True)
+    c.second().expect_ev_state(value, PathState.DENIED)
+    c.second(address=_OTHER).expect_ev_state(value, PathState.GOOD)
+
+
+@case(
+    "shared-reverse",
+    _CC,
+    "An EV that data of one queue pair proved good carries the answers of all to that peer, and of none to another.",
+    Basis.OURS,
+    "§6",
+    Need.SECOND_QP,
+    Need.POST,
+    settings=replace(_QUIET, planes=1, ev_count=64),
+)
+def shared_reverse(c: Script) -> None:
+    pairs = [c.second(), c.second(address=_OTHER)]
+    packet = answered(c, 1)[0]
+    for pair, same in zip(pairs, (True, False), strict=True):
+        pair.send(pair.data(0))
+        c.check((pair.expect("SACK").ev == packet.ev) == same, f"answers share their EV: {not same}")
+
+
+@case(
+    "shared-evs",
+    _CC,
+    "Each queue pair has its own states of EVs.",
+    Basis.NOTES,
+    "§7",
+    Need.SECOND_QP,
+    Need.POST,
+    Need.EVS,
+    settings=_QUIET,
+)
+def shared_evs(c: Script) -> None:
+    other = c.second()
+    bad = answered(c, 1, m=2)[0]
+    c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
+    other.expect_ev_state(bad.ev, PathState.GOOD)
+
+
+@case(
+    "shared-control",
+    _CC,
+    "What one queue pair learns of congestion bounds all to the same peer.",
+    Basis.NOTES,
+    "§8",
+    Need.SECOND_QP,
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(
+        _SHARED, control=Control.NSCC, base_rtt_ns=20_000, nscc={"initial_cwnd_bytes": 20_000, "disable_qa": True}
+    ),
+)
+def shared_control(c: Script) -> None:
+    other = c.second()
+    packets = _fill(c)
+    for packet in packets[:8]:
+        c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    c.check(len(c.drain()) <= 1, "the window did not shrink by what was trimmed")
+    last = packets[-1]
+    c.sack(last, len(packets) - 1, tx_timestamp=last["tx_timestamp"] ^ 0x4000)
+    other.post(40 * c.settings.mtu)
+    found = len(c.drain()) + len(other.drain())
+    c.check(9 <= found <= 11, f"{found} packets left after a window of 17 had shrunk by 8")

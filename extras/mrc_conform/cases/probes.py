@@ -468,15 +468,18 @@ def probe_late_answer(c: Script) -> None:
     Need.POST,
     Need.EVS,
     Need.EXACT_TIME,
-    settings=replace(_REVIVAL, ev_count=16, ev_active=4, probe_burst=3, probe_timeout_ns=10**11),
+    settings=replace(_REVIVAL, ev_count=16, ev_active=4, probe_burst=3, probes_to_revive=9),
 )
 def probe_burst(c: Script) -> None:
     bad = {condemn(c, index).ev for index in range(8)}
     found = []
     for _ in range(3):
         c.advance(c.settings.probe_interval_ns)
-        found.append([probe.ev for probe in c.drain({"PROBE"})])
-    c.check([len(turn) for turn in found] == [3, 3, 2], f"in each interval {[len(turn) for turn in found]} probes left")
+        probes = c.drain({"PROBE"})
+        found.append([probe.ev for probe in probes])
+        for probe in probes:
+            c.probe_reply(probe, 7)
+    c.check([len(turn) for turn in found] == [3, 3, 3], f"in each interval {[len(turn) for turn in found]} probes left")
     c.check({ev for turn in found for ev in turn} == bad, "a bad EV was not probed")
 
 

@@ -501,3 +501,17 @@ def sack_far_below(c: Script) -> None:
 def sack_service_time_absent(c: Script) -> None:
     c.send(c.message(0, 12)[0])
     c.expect("SACK", after=51_200, tx_timestamp=0)
+
+
+@case(
+    "sack-coalesced-refused",
+    _SACK,
+    "A packet that ends the queue pair is answered at once.",
+    Basis.OURS,
+    "§6",
+    settings=_COALESCED,
+)
+def sack_coalesced_refused(c: Script) -> None:
+    for index in (0, 1):
+        c.send(_quiet(c.data(index, "WRITE_FIRST", msn=1, length=9000)))
+    c.expect("SACK", cack_psn=c.rx(1))

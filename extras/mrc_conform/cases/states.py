@@ -410,3 +410,23 @@ def user_dies_doubling(c: Script) -> None:
     times = [packet.at_ns for packet in c.drain({"ACK"})]
     gaps = [(later - earlier) // c.ack_timeout_ns for earlier, later in pairwise(times)]
     c.check(gaps == [1, 2, 4], f"intervals of {gaps} timeouts")
+
+
+@case(
+    "last-ack-unsent",
+    _STATE,
+    "No packet that was never sent asks for a transport ACK, though all that were sent have arrived.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(mpr=1, mpr_dest=1, rack_inference=False, same_ev_inference=False),
+)
+def last_ack_unsent(c: Script) -> None:
+    c.post(200 * c.settings.mtu)
+    packets = c.drain()
+    for first in (0, 64):
+        c.sack(packets[first], -1, sack_offset=first + 1, sack_bitmap=(1 << 64) - 1)
+    for _ in range(3):
+        c.expect("PROBE", within=c.ack_timeout_ns)
+    c.expect_nothing("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST")
