@@ -10,7 +10,7 @@ from functools import partial
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import answered
 from mrc_conform.device import Control, Need, PathState, Settings
-from mrc_conform.script import NackReason, Script
+from mrc_conform.script import NackReason, Nak, Script
 from mrc_conform.wire import Packet
 
 _CC = Area.CONGESTION
@@ -538,3 +538,45 @@ def shared_control(c: Script) -> None:
     other.post(40 * c.settings.mtu)
     found = len(c.drain()) + len(other.drain())
     c.check(9 <= found <= 11, f"{found} packets left after a window of 17 had shrunk by 8")
+
+
+@case(
+    "again-receives",
+    _STATE,
+    "RESET takes back the receives that were posted.",
+    Basis.IBTA,
+    "10.3.1",
+    Need.POST,
+    Need.STATES,
+    settings=_QUIET,
+)
+def again_receives(c: Script) -> None:
+    c.device.post_recv(c.dut, 500)
+    c.reconnect(psn=0x9000)
+    c.send(c.message(0, 1, immediate=9, rqmsn=1)[0])
+    c.expect("ACK", syndrome=Nak.REMOTE_OPERATION)
+
+
+@case(
+    "again-pause",
+    _STATE,
+    "Round trips to the peer before RESET do not say how long to pause for the next one.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.STATES,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def again_pause(c: Script) -> None:
+    rtt = c.settings.base_rtt_ns
+    c.post(c.settings.mtu)
+    packet = c.expect("WRITE_ONLY")
+    c.advance(8 * rtt)
+    c.sack(packet, 0)
+    c.reconnect()
+    c.post(c.settings.mtu)
+    packet = c.expect("WRITE_ONLY")
+    since = c.now
+    c.nack(packet, NackReason.NO_RESOURCE)
+    c.expect("WRITE_ONLY", after=rtt, since=since)

@@ -644,3 +644,22 @@ def port_remap_window(c: Script) -> None:
 def port_down_twice(c: Script) -> None:
     c.device.set_port(0, True)
     c.expect_nothing("ENDPOINT_REQUEST", within=10 * c.settings.status_repeat_ns)
+
+
+@case(
+    "port-control-first",
+    _PORT,
+    "Answers leave before data that waits for the same port.",
+    Basis.OURS,
+    "§9",
+    Need.POST,
+    Need.STALL,
+    settings=Settings(planes=1),
+)
+def port_control_first(c: Script) -> None:
+    c.device.stall_port(0, True)
+    c.post(4 * c.settings.mtu)
+    c.send(c.data(0))
+    c.device.stall_port(0, False)
+    kinds = [packet.opcode for packet in c.drain({"SACK", "ACK", "WRITE_FIRST"})]
+    c.check(kinds == ["SACK", "ACK", "WRITE_FIRST"], f"in this order: {', '.join(kinds)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
@@ -643,6 +644,8 @@ def reverse_follows(c: Script) -> None:
         entry = c.evs(lambda entry, port=port: entry.plane == port)[3]
         c.send(c.data(port), ev=entry.value & 0xFFFF0000 | 0x1234, port=port)
         c.expect("SACK", port=port, ev=entry.value)
+        c.send(c.data(port + 2), ev=0x00FF0001, port=port)
+        c.expect("SACK", port=port, ev=entry.value)
 
 
 @case(
@@ -725,3 +728,64 @@ def reverse_status(c: Script) -> None:
         found.append(c.expect("ENDPOINT_RESPONSE", psn=4).ev)
         c.advance(2 * c.settings.base_rtt_ns)
     c.check(len(set(found)) >= 3, f"four statuses with one number were answered on {len(set(found))} EVs")
+
+
+def _marked(c: Script, mark: int, state: PathState) -> None:
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.probe_reply(probe, 0, m=mark)
+    c.expect_ev_state(probe.ev, state)
+    c.ack(0, 1)
+    if state is PathState.ASSUMED_BAD:
+        for later in (0, 2, 0):
+            again = c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=probe.ev)
+            c.probe_reply(again, 0, m=later)
+    c.expect_ev_state(probe.ev, state)
+
+
+for _name, _rule, _mark, _state in (
+    ("none", "The answer to a probe at the tail without a mark leaves its EV GOOD.", 0, PathState.GOOD),
+    ("once", "A mark in the answer to a probe at the tail concerns its EV.", 1, PathState.SKIP),
+    ("always", "ALWAYS_SKIP in the answer to a probe makes its EV bad, and breaks a row of good answers.", 2,
+     PathState.ASSUMED_BAD),
+):  # fmt: skip
+    case(
+        f"probe-tail-mark-{_name}", _PROBE, _rule, Basis.OURS, "§7", Need.POST, Need.EVS,
+        settings=Settings(planes=1, timeout=14),
+    )(partial(_marked, mark=_mark, state=_state))  # fmt: skip
+
+
+@case(
+    "probe-tail-not-while-answered",
+    _PROBE,
+    "While packets are answered in each round trip, nothing is probed.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(planes=1),
+)
+def probe_tail_not_while_answered(c: Script) -> None:
+    for index in range(12):
+        c.post(8)
+        packet = c.expect("WRITE_ONLY")
+        c.advance(c.settings.base_rtt_ns)
+        c.sack(packet, index)
+        c.ack(index, index + 1)
+    c.expect_nothing("PROBE")
+
+
+@case(
+    "probe-tail-first",
+    _PROBE,
+    "The first probe at the tail comes after two round trips, without samples after two base RTTs.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def probe_tail_first(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.expect("PROBE", after=2 * c.settings.base_rtt_ns, since=packet.at_ns)
