@@ -774,18 +774,3 @@ def probe_tail_not_while_answered(c: Script) -> None:
         c.sack(packet, index)
         c.ack(index, index + 1)
     c.expect_nothing("PROBE")
-
-
-@case(
-    "probe-tail-first",
-    _PROBE,
-    "The first probe at the tail comes after two round trips, without samples after two base RTTs.",
-    Basis.OURS,
-    "§5",
-    Need.POST,
-    Need.EXACT_TIME,
-)
-def probe_tail_first(c: Script) -> None:
-    c.post(8)
-    packet = c.expect("WRITE_ONLY")
-    c.expect("PROBE", after=2 * c.settings.base_rtt_ns, since=packet.at_ns)
