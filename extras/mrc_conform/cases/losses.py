@@ -294,7 +294,7 @@ def loss_slower_plane(c: Script) -> None:
 def loss_patience(c: Script) -> None:
     rtt = c.settings.base_rtt_ns
     first, _ = _guess(c)
-    c.sack(first, 17, tx_timestamp=first["tx_timestamp"] ^ 0x4000)
+    c.sack(first, 17, entropy=0)  # no sample of its plane
     base = 18
     for gap, lost in ((44 * rtt // 10, False), (46 * rtt // 10, True)):
         one(c)

@@ -109,6 +109,8 @@ def mpr_static_ignores(c: Script) -> None:
 def mpr_one_sided(c: Script) -> None:
     c.send(c.data(0))
     c.expect("SACK", mpr=0)
+    c.send("PROBE", probe_id=1)
+    c.expect("SACK", pr=1, mpr=0)
 
 
 @case(

@@ -205,6 +205,11 @@ def _mixed(c: Script, seed: int, delays: tuple[int, int], marks: float, trims: f
 
 
 _LONG, _SHORT, _NONE = (4_000, 60_000), (1_000, 14_000), (19_000, 22_000)
+_PROFILE: dict[str, float] = {
+    "target_qdelay_ns": 9_000, "max_wnd_bytes": 50_000, "initial_cwnd_bytes": 25_000, "gamma": 0.6,
+    "max_md_jump": 0.7, "qa_gate": 2, "qa_threshold_ns": 12_000, "fi": 900.0, "fi_scale": 0.4, "eta": 700.0,
+    "adjust_bytes_threshold": 3_000, "adjust_period_threshold_ns": 15_000, "delay_gain": 0.6,
+}  # fmt: skip
 #: Of each: what it is about, the profile, whether switches trim, the time from one answer to the next, and the shares
 #: of marked answers, trims, and answers with a penalty.
 _MIXES: Mapping[str, tuple[str, dict[str, float], bool, tuple[int, int], float, float, float]] = {
@@ -216,15 +221,12 @@ _MIXES: Mapping[str, tuple[str, dict[str, float], bool, tuple[int, int], float, 
     "untrimmed": ("delay in a fabric that does not trim", {"delay_gain": 0.3}, False, _LONG, 0.3, 0, 0),
     "penalty": ("penalties of the receiver", {"delay_gain": 0.3}, True, _SHORT, 0.2, 0, 0.4),
     "gate": ("trims with a wide gate", {"qa_gate": 0, "delay_gain": 0.2}, True, _SHORT, 0.3, 0.4, 0),
-    "profile": (
-        "a profile that sets everything",
-        {
-            "target_qdelay_ns": 9_000, "max_wnd_bytes": 50_000, "initial_cwnd_bytes": 25_000, "gamma": 0.6,
-            "max_md_jump": 0.7, "qa_gate": 2, "qa_threshold_ns": 12_000, "fi": 900.0, "fi_scale": 0.4, "eta": 700.0,
-            "adjust_bytes_threshold": 3_000, "adjust_period_threshold_ns": 15_000, "delay_gain": 0.6,
-        },
-        True, _SHORT, 0.3, 0.2, 0.2,
+    "changing": (
+        "delay that comes and goes",
+        {"initial_cwnd_bytes": 6_000, "max_wnd_bytes": 60_000, "delay_gain": 1.0}, True, (12_000, 50_000), 0.3, 0.1, 0,
     ),
+    "profile-delay": ("delay, with a profile that sets everything", _PROFILE, True, _LONG, 0.2, 0, 0),
+    "profile": ("mixed feedback, with a profile that sets everything", _PROFILE, True, _SHORT, 0.3, 0.2, 0.2),
     "slow": ("long silence between answers", {"delay_gain": 1.0}, True, _LONG, 0.5, 0.3, 0.2),
 }  # fmt: skip
 

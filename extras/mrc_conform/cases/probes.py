@@ -774,3 +774,25 @@ def probe_tail_not_while_answered(c: Script) -> None:
         c.sack(packet, index)
         c.ack(index, index + 1)
     c.expect_nothing("PROBE")
+
+
+@case(
+    "probe-answer-twice",
+    _PROBE,
+    "An answer to a probe counts once, in time and late.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_REVIVAL, probes_to_revive=3, probe_timeout_ns=500_000),
+)
+def probe_answer_twice(c: Script) -> None:
+    bad = condemn(c)
+    for wait in (0, 5 * c.settings.probe_interval_ns // 2):
+        probe = c.expect("PROBE", within=12 * c.settings.probe_interval_ns, ev=bad.ev)
+        c.advance(wait)
+        c.drain({"PROBE"})
+        for _ in range(4):
+            c.probe_reply(probe, 0)
+        c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)

@@ -320,14 +320,14 @@ def silence_ends_with_nack(c: Script) -> None:
 def timeout_beside_slow(c: Script) -> None:
     step = c.ack_timeout_ns
     slow = one(c)
-    for wait in (1, 2):
+    for wait in (1, 2, 4):
         c.expect("WRITE_ONLY", within=wait * step, psn=slow["psn"])
     packets = []
-    for pause in (0, step // 2):
+    for pause in (6 * step // 5, step // 2):
         c.advance(pause)
         c.ack(-1, 0)  # the peer answers again
         packets.append(one(c))
-    # The slow one is due 4 steps after its second repetition, the others one step after they left, and again two later.
+    # The slow one is due 8 steps after its third repetition, the others one step after they left, and again two later.
     for wait in (1, 2):
         c.ack(-1, 0)
         for packet in packets:
