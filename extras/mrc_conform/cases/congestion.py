@@ -794,3 +794,29 @@ def nscc_decrease_steady(c: Script) -> None:
         c.advance(_BASE_NS * 6 // 10)
     window.open(0.95)
     window.expect(100_000 / 8, 4 * _ETA)
+
+
+@case(
+    "rtt-second-transmission",
+    _CC,
+    "The answer to the second transmission of a packet, marked so, is a sample of its round trip.",
+    Basis.NOTES,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=_nscc(375_000),
+)
+def rtt_second_transmission(c: Script) -> None:
+    c.post(_MTU)
+    c.expect("WRITE_ONLY")
+    again = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    c.advance(_BASE_NS // 2)
+    c.sack(again, 0)
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    window = 0.75 * _BDP
+    c.check(
+        window - _FULL <= found <= window,
+        f"{found:,} bytes are in flight, and a half of the base RTT allows {window:,.0f}",
+    )

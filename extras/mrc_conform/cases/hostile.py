@@ -439,3 +439,19 @@ def bogus_nak_far(c: Script) -> None:
     c.ack(2, 1, Nak.REMOTE_OPERATION)
     c.ack(1, 1, Nak.REMOTE_ACCESS)
     c.expect_state(PairState.RTS)
+
+
+@case(
+    "bogus-ack-inside",
+    _HOSTILE,
+    "A transport ACK inside a message whose MSN counts that message is not believed.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=Settings(tail_probe=False),
+)
+def bogus_ack_inside(c: Script) -> None:
+    c.post(3 * c.settings.mtu)
+    c.drain()
+    c.ack(1, 1)
+    c.expect("WRITE_FIRST", within=2 * c.ack_timeout_ns, rtx=1)

@@ -81,7 +81,7 @@ def key_nothing_placed(c: Script) -> None:
 )
 def nak_in_turn(c: Script) -> None:
     c.send(c.data(1, rkey=0xBAD))
-    c.expect("SACK")
+    c.expect("SACK", ooo_count=1)
     c.expect_nothing("ACK")
     c.send(c.data(0))
     c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(1), msn=1)
@@ -195,3 +195,11 @@ def nak_unknown(c: Script) -> None:
     c.drain()
     c.ack(0, 0, 0x64)
     c.expect_completion(wr, Outcome.REM_OP_ERR)
+
+
+@case("nak-repeated-to-probe", _KEYS, "The NAK is repeated in answer to a probe.", Basis.OURS, "§6")
+def nak_repeated_to_probe(c: Script) -> None:
+    c.send(c.data(0, rkey=0xBAD))
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS)
+    c.send("PROBE", probe_id=3)
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(0))

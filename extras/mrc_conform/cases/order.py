@@ -352,3 +352,20 @@ def imm_limit_refilled(c: Script) -> None:
             c.send(c.message(index + late, 1, msn=index + late + 1, immediate=number, rqmsn=number)[0])
         c.send(c.data(index))
     c.expect_state(PairState.RTS)
+
+
+@case(
+    "ack-of-empty",
+    _ORDER,
+    "A WRITE of no bytes is completed by the transport ACK of its own packet, not by that of the one before.",
+    Basis.IBTA,
+    "9.7.5.1",
+    Need.POST,
+)
+def ack_of_empty(c: Script) -> None:
+    requests = [c.post(length) for length in (8, 0, 8)]
+    c.sack(c.drain()[-1], 2)
+    for index, request in enumerate(requests):
+        c.ack(index, index + 1)
+        c.expect_completion(request)
+        c.expect_no_completion()

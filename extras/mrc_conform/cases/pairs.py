@@ -580,3 +580,22 @@ def again_pause(c: Script) -> None:
     since = c.now
     c.nack(packet, NackReason.NO_RESOURCE)
     c.expect("WRITE_ONLY", after=rtt, since=since)
+
+
+@case(
+    "planes-repetitions",
+    _CC,
+    "Retransmissions load the planes equally, too.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, rack_inference=False, same_ev_inference=False),
+)
+def planes_repetitions(c: Script) -> None:
+    c.post(40 * c.settings.mtu)
+    load: Counter[int] = Counter()
+    for packet in c.drain():
+        c.nack(packet, NackReason.TRIMMED_LASTHOP)
+        load.update(again.port for again in c.drain())
+    c.check(load.total() == 40 and abs(load[0] - load[1]) <= 8, f"packets were sent again by plane: {dict(load)}")

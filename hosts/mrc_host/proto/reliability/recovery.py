@@ -548,6 +548,5 @@ class Recovery(Timed):
 
     def _arm_tail(self, now: int) -> None:
         self._tail_armed = True
-        self.armed = self._rto_armed
         association = self.association
         association.context.timers.arm(TimerKind.TAIL, self, now + self._tail_interval())
