@@ -346,6 +346,25 @@ def nack_pause_holds_new(c: Script) -> None:
 
 
 @case(
+    "nack-pause-lasts",
+    _NACK,
+    "The pause lasts also when the packet that was refused turns out to have arrived.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_lasts(c: Script) -> None:
+    packet = one(c)
+    since = c.now
+    c.nack(packet, NackReason.NO_PKT_BUFFER)
+    c.sack(packet, 0, tx_timestamp=0)
+    c.post(8)
+    c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns, since=since, psn=c.tx(1))
+
+
+@case(
     "nack-pause-of-rtt",
     _NACK,
     "The pause is the smoothed round trip where that is longer than the base RTT.",

@@ -323,6 +323,6 @@ def message_key_differs(c: Script) -> None:
     other = c.device.region(1 << 20)
     packets = c.message(0, 3)
     c.send(packets[0])
-    c.send(packets[1], rkey=other.rkey, va=other.va + c.settings.mtu)
+    c.send(packets[1], rkey=other.rkey)
     c.send(packets[2])
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST, msn=0)

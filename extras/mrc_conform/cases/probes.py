@@ -433,7 +433,7 @@ def probe_tail_unanswered(c: Script) -> None:
     probe = c.expect("PROBE", within=c.ack_timeout_ns)
     c.advance(probe.at_ns + 600_000 - c.now - 1)
     c.expect_ev_state(probe.ev, PathState.GOOD)
-    c.advance(401_000)
+    c.advance(206_000)
     c.expect_ev_state(probe.ev, PathState.ASSUMED_BAD)
     c.expect_ev_state(packet.ev, PathState.GOOD)
 
