@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import condemn
-from mrc_conform.device import Need, Outcome, PathState, Settings
+from mrc_conform.device import FOR_EVER, Need, Outcome, PathState, Settings
 from mrc_conform.script import Script
 
 _PORT = Area.PORT
@@ -663,3 +663,31 @@ def port_control_first(c: Script) -> None:
     c.device.stall_port(0, False)
     kinds = [packet.opcode for packet in c.drain({"SACK", "ACK", "WRITE_FIRST"})]
     c.check(kinds == ["SACK", "ACK", "WRITE_FIRST"], f"in this order: {', '.join(kinds)}")
+
+
+@case(
+    "port-outage-for-ever",
+    _PORT,
+    "A queue pair that retries for ever waits for ever for a plane and for a transport ACK.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.PORTS,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=0, exp_cnt=FOR_EVER),
+)
+def port_outage_for_ever(c: Script) -> None:
+    wr = c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    c.advance(100 * c.ack_timeout_ns)
+    for port in (0, 1):
+        c.device.set_port(port, False)
+    later = c.post(8)
+    c.advance(100 * c.ack_timeout_ns)
+    c.expect_no_completion()
+    c.device.set_port(0, True)
+    c.ack(0, 1)
+    c.expect_completion(wr)
+    c.sack(c.expect("WRITE_ONLY"), 1)
+    c.ack(1, 2)
+    c.expect_completion(later)

@@ -36,7 +36,7 @@ def probe_refreshes(c: Script) -> None:
         c.send(c.data(index))
     c.drain({"SACK", "ACK"})
     c.send("PROBE", probe_id=1)
-    c.expect("SACK", pr=1, cack_psn=c.rx(0), sack_offset=1, sack_bitmap=0b100, ooo_count=1)
+    c.expect("SACK", pr=1, cack_psn=c.rx(0), sack_offset=1, sack_bitmap=0b100, ooo_count=1, rcvd_bytes=9)
 
 
 @case("probe-marked", _PROBE, "A probe that arrived with CE is answered with m = SKIP_ONCE.", Basis.NOTES, "§7")
@@ -796,3 +796,22 @@ def probe_answer_twice(c: Script) -> None:
         for _ in range(4):
             c.probe_reply(probe, 0)
         c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
+
+
+@case(
+    "probe-revives-to-active",
+    _PROBE,
+    "A revived EV is used again at once where its plane has fewer EVs in use than it should.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=replace(_REVIVAL, ev_count=4),
+)
+def probe_revives_to_active(c: Script) -> None:
+    bad = condemn(c)
+    c.check(not c.ev(bad.ev).active, "the bad EV is in use")
+    for _ in range(2):
+        c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev), 0)
+    used = {packet.ev for packet in answered(c, 8, 1)}
+    c.check(bad.ev in used and len(used) == 4, f"{len(used)} of 4 EVs carry data")

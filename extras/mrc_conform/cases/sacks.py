@@ -183,6 +183,8 @@ def sack_penalty(c: Script) -> None:
     c.device.set_pressure(100, restore=True)
     c.send(c.data(0))
     c.expect("SACK", rcv_cwnd_pen=100, restore_cwnd=1)
+    c.send("PROBE", probe_id=1)
+    c.expect("SACK", pr=1, rcv_cwnd_pen=100, restore_cwnd=1)
     c.device.set_pressure(0)
     c.send(c.data(1))
     c.expect("SACK", rcv_cwnd_pen=0, restore_cwnd=0)
