@@ -34,6 +34,7 @@ class Need(Enum):
     STALL = "ports that take no packet for a while, on demand"
     DROPS = "counters of dropped packets by reason"
     SECOND_QP = "more than one queue pair"
+    SECOND_PEER = "packets to a second address of the kit"
     STATES = "state changes of queue pairs on demand"
 
 

@@ -133,6 +133,20 @@ def one_packet_always(c: Script) -> None:
 
 
 @case(
+    "one-packet-larger",
+    _CC,
+    "So may one that is larger than the window, by its immediate.",
+    Basis.NOTES,
+    "§5.2",
+    Need.POST,
+    settings=Settings(planes=1, window=100, tail_probe=False),
+)
+def one_packet_larger(c: Script) -> None:
+    c.post(_MTU, 5)
+    c.expect("WRITE_ONLY_IMM")
+
+
+@case(
     "received-bytes-count",
     _CC,
     "rcvd_bytes takes bytes off the flight, also of packets that no bitmap shows.",

@@ -298,6 +298,7 @@ for _name, (_what, _before, _after, _check) in _AGAIN.items():
         "§4",
         Need.POST,
         Need.STATES,
+        Need.EXACT_TIME,
         connected=False,
         settings=Settings(window=1 << 30, tail_probe=False),
     )(partial(_again, before=_before, after=_after, check=_check))
@@ -310,6 +311,7 @@ for _name, (_what, _before, _after, _check) in _AGAIN.items():
     Basis.OURS,
     "§4",
     Need.STATES,
+    Need.EXACT_TIME,
     connected=False,
     settings=Settings(dynamic_mpr=True, mpr_dest=4),
 )
@@ -410,7 +412,7 @@ _OTHER = bytes.fromhex("fd00 00c0 0000 0000 0000 0000 0000 0033")
     "Queue pairs to different peers have windows of their own.",
     Basis.NOTES,
     "§8",
-    Need.SECOND_QP,
+    Need.SECOND_PEER,
     Need.POST,
     settings=_SHARED,
 )
@@ -426,7 +428,7 @@ def peers_windows(c: Script) -> None:
     "The port status of one peer says nothing of another's ports.",
     Basis.NOTES,
     "§7",
-    Need.SECOND_QP,
+    Need.SECOND_PEER,
     Need.POST,
     settings=_QUIET,
 )
@@ -445,7 +447,7 @@ def peers_ports(c: Script) -> None:
     "A port that goes down is announced to every peer, and each must answer for itself.",
     Basis.NOTES,
     "§7",
-    Need.SECOND_QP,
+    Need.SECOND_PEER,
     Need.PORTS,
     Need.EXACT_TIME,
     settings=_QUIET,
@@ -466,7 +468,7 @@ def peers_told(c: Script) -> None:
     "What is denied towards one peer is not denied towards another.",
     Basis.OURS,
     "§7",
-    Need.SECOND_QP,
+    Need.SECOND_PEER,
     Need.EVS,
     Need.DENY,
     settings=_QUIET,
@@ -485,6 +487,7 @@ def peers_denials(c: Script) -> None:
     Basis.OURS,
     "§6",
     Need.SECOND_QP,
+    Need.SECOND_PEER,
     Need.POST,
     settings=replace(_QUIET, planes=1, ev_count=64),
 )
