@@ -509,6 +509,7 @@ def probe_burst_window(c: Script) -> None:
     "Probes at the tail take the planes in turn.",
     Basis.OURS,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=Settings(planes=4, ev_count=32, timeout=16),
 )
@@ -641,7 +642,7 @@ def reverse_probe_answered(c: Script) -> None:
 )
 def reverse_follows(c: Script) -> None:
     for port in (0, 1):
-        entry = c.evs(lambda entry, port=port: entry.plane == port)[3]
+        entry = [entry for entry in c.evs() if entry.plane == port][3]
         c.send(c.data(port), ev=entry.value & 0xFFFF0000 | 0x1234, port=port)
         c.expect("SACK", port=port, ev=entry.value)
         c.send(c.data(port + 2), ev=0x00FF0001, port=port)
@@ -751,7 +752,7 @@ for _name, _rule, _mark, _state in (
      PathState.ASSUMED_BAD),
 ):  # fmt: skip
     case(
-        f"probe-tail-mark-{_name}", _PROBE, _rule, Basis.OURS, "§7", Need.POST, Need.EVS,
+        f"probe-tail-mark-{_name}", _PROBE, _rule, Basis.OURS, "§7", Need.EXACT_TIME, Need.POST, Need.EVS,
         settings=Settings(planes=1, timeout=14),
     )(partial(_marked, mark=_mark, state=_state))  # fmt: skip
 

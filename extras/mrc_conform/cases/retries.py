@@ -381,6 +381,7 @@ def retransmission_oldest_first(c: Script) -> None:
     "A packet that is sent again has its own bytes, however far its device has read on in a program's memory.",
     Basis.NOTES,
     "§5",
+    Need.EXACT_TIME,
     Need.POST,
     settings=replace(_QUIET, planes=1, program_memory=True),
 )

@@ -360,10 +360,10 @@ def sack_wide_probe(c: Script) -> None:
         if index not in holes:
             c.send(_quiet(c.data(index)))
     c.drain({"SACK", "ACK"})
-    for ask in (lambda: c.send("PROBE", probe_id=5), lambda: c.send(_quiet(c.data(0)))):
+    for ask in (c.make("PROBE", probe_id=5), _quiet(c.data(0))):
         shown: list[int] = []
         for _ in range(8):
-            ask()
+            c.send(ask)
             found = c.expect("SACK", cack_psn=c.rx(0))
             base = found["sack_offset"]
             shown += [base + bit for bit in range(64) if not found["sack_bitmap"] >> bit & 1 and base + bit <= 211]
