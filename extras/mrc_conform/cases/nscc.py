@@ -50,7 +50,8 @@ class _Nscc:
         self.period = get("adjust_period_threshold_ns", self.base)
         self.average = self.pending = self.saved = 0.0
         self.received = self.achieved = self.quiet = self.seen = self.to_ignore = 0
-        self.adjusted = self.decreased = self.interval_end = 0
+        self.adjusted = self.decreased = 0
+        self.interval_end = 0.0
         self.growing = self.trimmed = False
 
     def sack(self, now: int, newly: int, rtt: int, inflight: int, *, ce: bool, penalty: int, restore: bool) -> None:
