@@ -30,8 +30,11 @@ class Need(Enum):
     PORTS = "ports that go down and up on demand"
     PRESSURE = "a receiver that reports pressure, refuses packets or changes its window on demand"
     DENY = "EVs denied on demand"
+    REPLACE = "EVs replaced by others on demand"
+    STALL = "ports that take no packet for a while, on demand"
     DROPS = "counters of dropped packets by reason"
     SECOND_QP = "more than one queue pair"
+    SECOND_PEER = "packets to a second address of the kit"
     STATES = "state changes of queue pairs on demand"
 
 
@@ -79,7 +82,8 @@ class PairState(Enum):
 class Settings:
     """What a case asks of the device. Times are ns, sizes bytes, `mpr` units of 128 PSNs.
 
-    `timeout`: None takes the device's own, which is longer where its clock is the real one.
+    `timeout`: None takes the device's own, which is longer where its clock is the real one. `program_memory`: what is
+    posted lies in the memory of a program, which the device reads in pieces.
     """
 
     mtu: int = 1024
@@ -96,9 +100,11 @@ class Settings:
     service_time: bool = False
     sack_every: int = 1
     sack_delay_ns: int = 20_000
+    hole_cycle: int = 4
     always_skip_after: int = 0
     same_ev_inference: bool = True
     rack_inference: bool = True
+    adaptive_reordering: bool = False
     tail_probe: bool = True
     fabric_trims: bool = True
     timestamps: bool = True
@@ -113,8 +119,13 @@ class Settings:
     probe_interval_ns: int = 1_000_000
     probe_timeout_ns: int = 2_000_000
     probes_to_revive: int = 2
+    probe_burst: int = 16
     reverse_probes: bool = False
+    rescan_rounds: int = 64
     status_repeat_ns: int = 100_000
+    balance_slack: int = 4
+    balance_patience_ns: int = 50_000
+    program_memory: bool = False
     p_key: int = 0xFFFF
     first_psn: int | None = None
 
@@ -286,6 +297,14 @@ class Device(abc.ABC):
     def deny(self, local: Local, ev: int, denied: bool) -> None:
         """Deny an EV, or allow it again."""
         raise DeviceError(f"{self.name} denies no EV on demand")
+
+    def replace_ev(self, local: Local, old: int, new: int) -> None:
+        """Replace an EV by another value."""
+        raise DeviceError(f"{self.name} replaces no EV on demand")
+
+    def stall_port(self, port: int, stalled: bool) -> None:
+        """Have a port that is up take no packet, or take packets again."""
+        raise DeviceError(f"{self.name} stalls no port on demand")
 
     def set_port(self, port: int, up: bool) -> None:
         """Take the link of a port down or up."""

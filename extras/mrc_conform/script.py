@@ -99,6 +99,8 @@ class Script:
         self._sizes: dict[int, int] = {}
         self._next_id = 1
         self._done: list[Done] = []
+        self._group = [self]  # the connections of the case
+        self._fresh = False  # the first packet will say with which PSN the device begins
 
     # --- the connection ---
 
@@ -110,6 +112,31 @@ class Script:
         local = self.create()
         self.device.connect(local, self.kit)
         return local
+
+    def second(self, **changes: object) -> Script:
+        """Connect another queue pair of the device to another of the kit; each script sees the packets of its own."""
+        other = Script(self.device, self.settings)
+        other.transcript, other.pending, other._group = self.transcript, self.pending, self._group
+        self._group.append(other)
+        other.kit = replace(self.kit, number=_NUMBER + len(self._group), psn=_FIRST_PSN * len(self._group))
+        other._region = self.region
+        other.connect(**changes)
+        return other
+
+    def reset(self) -> None:
+        """Move the queue pair to RESET."""
+        self.device.modify(self.dut, PairState.RESET)
+        self.advance(0)
+        self.pending[:] = [packet for packet in self.pending if not self._is_mine(packet)]
+        self._arrived.clear()
+        self._sizes.clear()
+
+    def reconnect(self, **changes: object) -> None:
+        """Connect the queue pair again after RESET; its first packet says with which PSN it begins."""
+        self.reset()
+        self.kit = replace(self.kit, **changes)  # type: ignore[arg-type]
+        self.device.connect(self.dut, self.kit)
+        self._fresh = True
 
     def create(self) -> Local:
         """Create a queue pair of the device without connecting it."""
@@ -213,7 +240,7 @@ class Script:
         """
         deadline = self.now + within + self.device.quiet_ns
         while True:
-            for packet in self.pending:
+            for packet in filter(self._is_mine, self.pending):
                 if packet.opcode in opcodes or (not opcodes and not _idle(packet)):
                     raise Mismatch(f"expected no {' or '.join(opcodes) or 'packet'}; {packet.opcode} came")
             if not self._take(deadline):
@@ -385,8 +412,11 @@ class Script:
     def drain(self, opcodes: Container[str] = _DATA, within: int = 0) -> list[Packet]:
         """Return all packets of these opcodes that came, or come within `within` ns."""
         self.advance(within + self.device.quiet_ns)
-        found = [packet for packet in self.pending if packet.opcode in opcodes]
-        self.pending = [packet for packet in self.pending if packet.opcode not in opcodes]
+        found: list[Packet] = []
+        others: list[Packet] = []
+        for packet in self.pending:
+            (found if packet.opcode in opcodes and self._is_mine(packet) else others).append(packet)
+        self.pending[:] = others
         return found
 
     def expect_completion(
@@ -510,15 +540,28 @@ class Script:
             raise Mismatch(f"the device sent a packet that is not well-formed: {error}") from None
         packet = replace(packet, at_ns=arrival.at_ns, port=arrival.port)
         self._log(Direction.RECEIVED, packet)
+        owner = next((each for each in self._group if each._is_mine(packet)), self)
         if packet.opcode in _DATA and not packet.trimmed:
-            self._sizes[self._index(packet)] = packet.size
+            owner._note(packet)
         self.pending.append(packet)
         return True
+
+    def _is_mine(self, packet: Packet) -> bool:
+        """Return whether a packet is one to this connection, or to none of the case."""
+        target = packet.fields["bth.dest_qp"]
+        return target == self.kit.number or all(target != each.kit.number for each in self._group)
+
+    def _note(self, packet: Packet) -> None:
+        """Note the size of a data packet of the device, and the PSN with which it begins."""
+        if self._fresh and not packet["rtx"]:
+            self._fresh = False
+            self._local = replace(self.dut, psn=packet["psn"])
+        self._sizes[self._index(packet)] = packet.size
 
     def _await(self, opcode: str, deadline: int) -> Packet | None:
         while True:
             for packet in self.pending:
-                if packet.opcode == opcode:
+                if packet.opcode == opcode and self._is_mine(packet):
                     return packet
             if not self._take(deadline):
                 return None

@@ -262,6 +262,19 @@ def test_exhausted_retry_budget_ends_in_error_and_flush() -> None:
     assert s.qp.qpcc.cc.inflight == 0
 
 
+def test_a_packet_has_its_own_timeout_beside_one_in_its_exponential_retries() -> None:
+    s = story(linear_cnt=0, exp_cnt=4, tail_probe=False, rack_inference=False, same_ev_inference=False)
+    s.net.rules += [drop_psns([1], times=3), drop_psns([5], times=1)]
+    # The first is repeated after T and 3 T, and due after 7 T; the fifth is sent after 4.4 T.
+    for tenths in (5, 10, 20, 9, 4, 0):
+        s.bench.post(s.connection, MTU)
+        s.bench.settle(TIMEOUT_NS * tenths // 10)
+    s.until(lambda: s.bench.outstanding == 0)
+    for psn, waits in ((1, [1, 2, 4]), (5, [1])):
+        times = [p.time for p in s.data(psn)]
+        assert [round((b - a) / TIMEOUT_NS, 2) for a, b in itertools.pairwise(times)] == waits
+
+
 def test_exp_cnt_25_retries_without_limit() -> None:
     s = story(timeout=4, linear_cnt=0, exp_cnt=25, tail_probe=False)
     s.lose(lambda p: p.is_data and p.time < 3_000_000_000)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Control, Need, Settings
@@ -128,6 +130,20 @@ def one_packet_always(c: Script) -> None:
     c.check(len(window.packets) == 1, f"{len(window.packets)} packets are in flight")
     window.answer(0)
     c.check(len(window.packets) == 2, "no packet left after the first was acknowledged")
+
+
+@case(
+    "one-packet-larger",
+    _CC,
+    "So may one that is larger than the window, by its immediate.",
+    Basis.NOTES,
+    "§5.2",
+    Need.POST,
+    settings=Settings(planes=1, window=100, tail_probe=False),
+)
+def one_packet_larger(c: Script) -> None:
+    c.post(_MTU, 5)
+    c.expect("WRITE_ONLY_IMM")
 
 
 @case(
@@ -635,3 +651,186 @@ def nscc_loss_once(c: Script) -> None:
     c.post(4_000_000)
     found = sum(sent.size for sent in c.drain())
     c.check(20_000 - 3 * _FULL < found <= 20_000 - _FULL + 300, f"{found:,} bytes are in flight after one loss")
+
+
+@case(
+    "rtt-short-packet",
+    _CC,
+    "The round trip of a packet that is not full is no base RTT.",
+    Basis.OURS,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=_nscc(375_000),
+)
+def rtt_short_packet(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.advance(_BASE_NS // 4)
+    c.sack(packet, 0)
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    c.check(found > 1.4 * _BDP, f"{found:,} bytes are in flight, as if the base RTT were a quarter")
+
+
+def _held(c: Script, hold: int, trip: int) -> None:
+    c.connect(service_time=c.settings.service_time)
+    c.advance(-c.now % (65536 * 128) - _BASE_NS // 2)  # the timestamps wrap meanwhile
+    c.post(_MTU)
+    packet = c.expect("WRITE_ONLY")
+    c.advance(_BASE_NS // 2)
+    c.sack(packet, 0, tx_timestamp=packet["tx_timestamp"] + (hold >> 7) & 0xFFFF)
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    window = 1.5 * _BDP * trip / _BASE_NS
+    c.check(window - _FULL <= found <= window + _FULL, f"{found:,} bytes are in flight, expected {window:,.0f}")
+
+
+for _name, _rule, _able, _hold, _trip in (
+    ("counts", "With the service-time capability the peer's hold time is no part of the round trip.", True, 2560, 7440),
+    ("none", "Without it a timestamp that is not the packet's own gives no sample.", False, 2560, _BASE_NS),
+    ("absurd", "A hold time that is as long as the round trip gives no sample.", True, 12_800, _BASE_NS),
+):
+    case(
+        f"rtt-service-time-{_name}",
+        _CC,
+        _rule,
+        Basis.NOTES,
+        "§4, §8",
+        Need.EXACT_TIME,
+        Need.POST,
+        connected=False,
+        settings=replace(_nscc(375_000), service_time=_able, tail_probe=False),
+    )(partial(_held, hold=_hold, trip=_trip))
+
+
+@case(
+    "ack-frees-all",
+    _CC,
+    "What transport ACKs alone have acknowledged is not in flight when more is sent.",
+    Basis.OURS,
+    "§5, bytes in flight",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=Settings(planes=1, window=20_000, tail_probe=False),
+)
+def ack_frees_all(c: Script) -> None:
+    size = 1112
+    for _ in range(10):
+        c.post(_MTU)
+    c.drain()
+    c.ack(9, 10)  # all SACKs are lost
+    for _ in range(30):
+        c.post(_MTU)
+    found = len(c.drain())
+    c.check(found == 20_000 // size, f"{found} packets left in an empty window of {20_000 // size}")
+
+
+@case(
+    "window-immediate",
+    _CC,
+    "The immediate counts in the size of its packet.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    settings=Settings(planes=1, window=4 * 1112 + 3, tail_probe=False),
+)
+def window_immediate(c: Script) -> None:
+    c.post(3 * _MTU)
+    c.drain()
+    c.post(_MTU, 7)
+    c.expect_nothing("WRITE_ONLY_IMM")
+    c.post(_MTU)
+    c.expect_nothing("WRITE_ONLY")
+
+
+@case(
+    "ack-request-share",
+    _CC,
+    "A requestor asks for a SACK at least four times in a window, and with the packet that closes it.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.STALL,
+    settings=Settings(planes=1, window=50_000, tail_probe=False),
+)
+def ack_request_share(c: Script) -> None:
+    _asks(c)
+
+
+@case(
+    "ack-request-shared",
+    _CC,
+    "Queue pairs that share a window ask as often together, each for its share.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.SECOND_QP,
+    Need.STALL,
+    settings=Settings(planes=1, window=50_000, tail_probe=False),
+)
+def ack_request_shared(c: Script) -> None:
+    _asks(c, c.second())
+
+
+def _asks(*pairs: Script) -> None:
+    """Check how many bytes leave from one packet that asks to the next, when these have data to send."""
+    c = pairs[0]
+    c.device.stall_port(0, True)
+    for pair in pairs:
+        pair.post(400 * _MTU)
+    c.device.stall_port(0, False)
+    for pair in pairs:
+        packets = pair.drain()
+        asking = [index for index, packet in enumerate(packets) if packet["ack_req"]]
+        gaps = [later - earlier for earlier, later in pairwise([-1, *asking])]
+        most = c.settings.window // (4 * len(pairs)) // packets[0].size + 1
+        pair.check(len(gaps) > 2 and set(gaps[:-1]) == {most}, f"packets {asking} of {len(packets)} ask")
+
+
+@case(
+    "nscc-decrease-steady",
+    _CC,
+    "Feedback that comes within a base RTT of a decrease does not put off the next one.",
+    Basis.UET,
+    "3.6.13.4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_nscc(),
+)
+def nscc_decrease_steady(c: Script) -> None:
+    window = _Window(c)
+    c.advance(_BASE_NS + 30 * _TARGET_NS)
+    for index in range(5):  # every other one comes more than a base RTT after the last decrease
+        window.answer(index, m=_MARKED)
+        c.advance(_BASE_NS * 6 // 10)
+    window.open(0.95)
+    window.expect(100_000 / 8, 4 * _ETA)
+
+
+@case(
+    "rtt-second-transmission",
+    _CC,
+    "The answer to the second transmission of a packet, marked so, is a sample of its round trip.",
+    Basis.NOTES,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=_nscc(375_000),
+)
+def rtt_second_transmission(c: Script) -> None:
+    c.post(_MTU)
+    c.expect("WRITE_ONLY")
+    again = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    c.advance(_BASE_NS // 2)
+    c.sack(again, 0)
+    c.ack(0, 1)
+    c.post(4_000_000)
+    found = sum(sent.size for sent in c.drain())
+    window = 0.75 * _BDP
+    c.check(
+        window - _FULL <= found <= window,
+        f"{found:,} bytes are in flight, and a half of the base RTT allows {window:,.0f}",
+    )

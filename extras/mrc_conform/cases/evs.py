@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from mrc_conform.case import Area, Basis, case
-from mrc_conform.cases.shorthand import answered, condemn
+from mrc_conform.cases.shorthand import answered, condemn, one
 from mrc_conform.device import Need, PathState, Settings
 from mrc_conform.script import NackReason, Script
 
@@ -110,10 +111,10 @@ def ev_all_skip(c: Script) -> None:
     settings=_ONE_PLANE,
 )
 def ev_skip_one_per_packet(c: Script) -> None:
-    c.post(3 * c.settings.mtu)
+    c.post(4 * c.settings.mtu)
     packets = c.drain()
-    for packet in packets:
-        c.sack(packet, 2, m=1)
+    for packet in packets[:3]:
+        c.sack(packet, 3, m=1)
     skipped = len(c.evs(lambda entry: entry.state is PathState.SKIP))
     c.post(8)
     c.expect("WRITE_ONLY")
@@ -371,3 +372,230 @@ def ev_reverse_each_plane(c: Script) -> None:
             c.send(c.data(port), port=port)
             turns.append(c.expect("SACK", port=port).ev)
         c.check(turns[0] != turns[1], f"a repetition on plane {port} is answered on the same EV")
+
+
+@case(
+    "ev-reverse-own-transmission",
+    _EV,
+    "An answer to an earlier transmission, which took another EV, proves nothing of the plane of the present one.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    Need.EVS,
+    settings=replace(_TWO_PLANES, balance_slack=1, linear_cnt=7),
+)
+def ev_reverse_own_transmission(c: Script) -> None:
+    c.post(c.settings.mtu)
+    sent = [c.expect("WRITE_ONLY")]
+    while len(sent) < 3 or sent[-1].port == sent[-2].port:
+        sent.append(c.expect("WRITE_ONLY", within=8 * c.ack_timeout_ns, rtx=1))
+    c.sack(sent[-2], 0)
+    c.send(c.data(0), port=sent[-1].port)
+    found = c.ev(c.expect("SACK", port=sent[-1].port).ev)
+    c.check(found.plane == sent[-1].port, f"an answer on plane {sent[-1].port} has an EV of plane {found.plane}")
+
+
+@case(
+    "ev-revived-replaces",
+    _EV,
+    "A revived EV takes the place of a bad one that only the floor keeps in use.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=Settings(planes=1, tail_probe=False, ev_count=6, ev_active=4, ev_min_active=4),
+)
+def ev_revived_replaces(c: Script) -> None:
+    bad = [condemn(c, index) for index in range(3)]
+    c.check(c.ev(bad[2].ev).active, "fewer EVs are active than ev_min_active")
+    for _ in range(c.settings.probes_to_revive):
+        c.advance(c.settings.probe_interval_ns)
+        for probe in c.drain({"PROBE"}):
+            if probe.ev == bad[0].ev:
+                c.probe_reply(probe, 2)
+    c.check(c.ev(bad[0].ev).active, "the revived EV is not active")
+    c.check(not c.ev(bad[2].ev).active, "the bad EV is still active")
+    used = {packet.ev for packet in answered(c, 8, 3)}
+    c.check(bad[2].ev not in used, "the bad EV carries data")
+
+
+@case(
+    "ev-least-bad",
+    _EV,
+    "Of the bad EVs that the floor keeps in use one that fails again gives way to one that failed less.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=Settings(planes=1, tail_probe=False, ev_count=2, ev_active=1, ev_min_active=1, probe_interval_ns=10**12),
+)
+def ev_least_bad(c: Script) -> None:
+    first = one(c)
+    second = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    third = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    fourth = c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+    c.check(second.ev != first.ev, "the backup was not used")
+    c.check(fourth.ev != third.ev, "an EV that failed more often than the other is used again")
+
+
+@case(
+    "ev-rotation-reshuffled",
+    _EV,
+    "After the configured number of rounds the order in which EVs are used is drawn anew; every EV stays in it.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_ONE_PLANE, ev_count=16, ev_active=16, rescan_rounds=2),
+)
+def ev_rotation_reshuffled(c: Script) -> None:
+    turns = [[packet.ev for packet in answered(c, 16, 16 * turn)] for turn in range(6)]
+    c.check(all(len(set(turn)) == 16 for turn in turns), "an EV was not used in a turn")
+    orders = len({tuple(turn) for turn in turns})
+    c.check(orders == 3, f"{orders} orders in six turns, with a new one after every second")
+
+
+@case(
+    "ev-replaced",
+    _EV,
+    "An EV that is replaced carries nothing more; its successor is GOOD and takes its place.",
+    Basis.OCP,
+    "mrc_ctl.h",
+    Need.POST,
+    Need.EVS,
+    Need.REPLACE,
+    settings=_ONE_PLANE,
+)
+def ev_replaced(c: Script) -> None:
+    for index, mark in enumerate((0, 1, 2)):
+        old = answered(c, 1, 5 * index, m=mark)[0].ev
+        new = old ^ 0x00770000
+        c.device.replace_ev(c.dut, old, new)
+        c.expect_ev_state(new, PathState.GOOD)
+        used = {packet.ev for packet in answered(c, 4, 5 * index + 1)}
+        c.check(old not in used, "an EV that was replaced carries data")
+        c.check(mark == 2 or new in used, "the successor of an active EV carries no data")
+    denied = c.evs()[0].value
+    c.device.deny(c.dut, denied, True)
+    c.device.replace_ev(c.dut, denied, 0x00990099)
+    c.expect_ev_state(0x00990099, PathState.GOOD)
+    c.send(c.data(0))
+    reverse = c.expect("SACK").ev
+    c.device.replace_ev(c.dut, reverse, 0x00880088)
+    c.send(c.data(1))
+    c.expect("SACK", ev=0x00880088)
+
+
+@case(
+    "ev-denied-here",
+    _EV,
+    "Denying an EV of a plane leaves the EVs of answers there to the others.",
+    Basis.OURS,
+    "§7",
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_denied_here(c: Script) -> None:
+    for index in range(6):
+        c.send(c.data(index))
+        answer = c.expect("SACK")
+        c.device.deny(c.dut, answer.ev, True)
+    denied = {entry.value for entry in c.evs(lambda entry: entry.state is PathState.DENIED)}
+    c.send(c.data(6))
+    c.check(len(denied) == 6 and c.expect("SACK").ev not in denied, "an answer travels on a denied EV")
+
+
+@case(
+    "ev-denied-backup",
+    _EV,
+    "A backup that is denied or bad does not take the place of another EV.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_denied_backup(c: Script) -> None:
+    backups = [entry.value for entry in c.evs(lambda entry: not entry.active)]
+    c.device.deny(c.dut, backups[0], True)
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.sack(packet, 0, m=2, entropy=backups[1])
+    for index in range(1, 4):
+        condemn(c, index)
+        active = {entry.value for entry in c.evs(lambda entry: entry.active)}
+        c.check(not active & set(backups[:2]), "a backup that is DENIED or ASSUMED_BAD became active")
+
+
+@case(
+    "ev-last-plane",
+    _EV,
+    "Where the only planes that are left have no EV in use, the least bad one of them is used.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.PORTS,
+    settings=replace(_TWO_PLANES, ev_count=4, ev_active=2),
+)
+def ev_last_plane(c: Script) -> None:
+    index = 0
+    while len(c.evs(lambda entry: entry.active and entry.plane == 1)) and index < 20:
+        packet = one(c)
+        c.sack(packet, index, m=2 * packet.port)
+        c.ack(index, index + 1)
+        index += 1
+        c.post(4 * c.settings.mtu)
+        for packet in c.drain():
+            c.sack(packet, index, m=2 * packet.port)
+            index += 1
+    c.check(index < 20, "the EVs of plane 1 did not become bad")
+    c.device.set_port(0, False)
+    c.check(one(c).port == 1, "nothing is sent on the plane whose EVs all look bad")
+
+
+@case(
+    "ev-denied-later",
+    _EV,
+    "What is denied towards a peer is denied to its later queue pairs, until it was allowed to all that it was denied.",
+    Basis.OURS,
+    "§7",
+    Need.EVS,
+    Need.DENY,
+    Need.SECOND_QP,
+    settings=_ONE_PLANE,
+)
+def ev_denied_later(c: Script) -> None:
+    other = c.second()
+    value = c.evs()[0].value
+    for denied, pairs, state in (
+        (True, (c, other), PathState.DENIED), (False, (c,), PathState.DENIED), (False, (other,), PathState.GOOD),
+    ):  # fmt: skip
+        for pair in pairs:
+            c.device.deny(pair.dut, value, denied)
+        c.second().expect_ev_state(value, state)
+
+
+@case(
+    "ev-all-denied",
+    _EV,
+    "Answers travel though every EV is denied, and data does not.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.DENY,
+    settings=_ONE_PLANE,
+)
+def ev_all_denied(c: Script) -> None:
+    for entry in c.evs():
+        c.device.deny(c.dut, entry.value, True)
+    c.send(c.data(0))
+    c.expect("SACK")
+    c.post(8)
+    c.expect_nothing("WRITE_ONLY", within=2 * c.settings.base_rtt_ns)
+    c.device.deny(c.dut, c.evs()[0].value, False)
+    c.expect("WRITE_ONLY", ev=c.evs()[0].value)

@@ -399,3 +399,19 @@ def sack_is_numbered(c: Script) -> None:
 def nack_is_numbered(c: Script) -> None:
     c.send(c.data(20_000))
     c.expect("NACK", psn=c.rx(20_000), nack_psn=c.rx(20_000), cc_type=2)
+
+
+@case(
+    "write-mtu-of-peer",
+    _AREA,
+    "Packets are no longer than the smaller MTU of both ends.",
+    Basis.IBTA,
+    "9.7.3",
+    Need.POST,
+    connected=False,
+)
+def write_mtu_of_peer(c: Script) -> None:
+    c.connect(mtu=256)
+    c.post(1000)
+    sizes = [len(packet.payload) for packet in c.drain()]
+    c.check(sizes == [256, 256, 256, 232], f"packets of {sizes} bytes left")

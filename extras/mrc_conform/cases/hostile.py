@@ -404,3 +404,54 @@ def restart_status_number(c: Script) -> None:
     c.send("ENDPOINT_RESPONSE", op=0, psn=later, tx_timestamp=1, port=1)
     status = c.expect("ENDPOINT_REQUEST", op=0, port_status_mask=0b10)
     c.check(0 < (status["psn"] - later & 0xFFFF) < 0x8000, f"the status has the number {status['psn']:#x}")
+
+
+@case(
+    "bogus-sack-trigger",
+    _HOSTILE,
+    "A SACK that a packet is said to have triggered that was never sent is not believed.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=Settings(tail_probe=False),
+)
+def bogus_sack_trigger(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    c.sack(packet, 0, ack_psn_offset=1)
+    c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+
+
+@case(
+    "bogus-nak-far",
+    _HOSTILE,
+    "A NAK for the user's end names the next PSN; one of a later PSN is not believed.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    Need.STATES,
+)
+def bogus_nak_far(c: Script) -> None:
+    wr = c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    c.ack(0, 1)
+    c.expect_completion(wr)
+    c.ack(2, 1, Nak.REMOTE_OPERATION)
+    c.ack(1, 1, Nak.REMOTE_ACCESS)
+    c.expect_state(PairState.RTS)
+
+
+@case(
+    "bogus-ack-inside",
+    _HOSTILE,
+    "A transport ACK inside a message whose MSN counts that message is not believed.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=Settings(tail_probe=False),
+)
+def bogus_ack_inside(c: Script) -> None:
+    c.post(3 * c.settings.mtu)
+    c.drain()
+    c.ack(1, 1)
+    c.expect("WRITE_FIRST", within=2 * c.ack_timeout_ns, rtx=1)

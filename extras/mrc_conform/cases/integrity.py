@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Need
@@ -314,3 +315,18 @@ def srh_contradicts(c: Script) -> None:
     raw[44] = 7
     c.send_raw(bytes(raw))
     _still_works(c)
+
+
+@case(
+    "srv6-marks",
+    _AREA,
+    "CE in the outer or in the inner header of an encapsulated packet is a mark.",
+    Basis.RFC,
+    "RFC 6040, 4.2",
+)
+def srv6_marks(c: Script) -> None:
+    for index, (inner, outer) in enumerate(((2, 2), (3, 2), (2, 3), (3, 3))):
+        raw = bytearray(_srv6(replace(c.data(index), ecn=inner), 0))
+        raw[1] = raw[1] & 0xCF | outer << 4
+        c.send_raw(bytes(raw))
+        c.expect("SACK", cack_psn=c.rx(index), m=int(3 in (inner, outer)))

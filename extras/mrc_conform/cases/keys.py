@@ -81,7 +81,7 @@ def key_nothing_placed(c: Script) -> None:
 )
 def nak_in_turn(c: Script) -> None:
     c.send(c.data(1, rkey=0xBAD))
-    c.expect("SACK")
+    c.expect("SACK", ooo_count=1)
     c.expect_nothing("ACK")
     c.send(c.data(0))
     c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(1), msn=1)
@@ -126,3 +126,80 @@ def _nak(name: str, syndrome: int, outcome: Outcome) -> None:
 _nak("nak-access", Nak.REMOTE_ACCESS, Outcome.REM_ACCESS_ERR)
 _nak("nak-invalid", Nak.INVALID_REQUEST, Outcome.REM_INV_REQ_ERR)
 _nak("nak-operation", Nak.REMOTE_OPERATION, Outcome.REM_OP_ERR)
+
+
+@case(
+    "nak-outlives-user",
+    _KEYS,
+    "When the user of a queue pair in ERROR is gone, the NAK that ended it is repeated, and no other.",
+    Basis.OURS,
+    "§6",
+    Need.STATES,
+)
+def nak_outlives_user(c: Script) -> None:
+    c.send(c.data(0))
+    c.expect("ACK", syndrome=0x1F)
+    c.send(c.data(1, rkey=0xBAD))
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(1), msn=1)
+    c.device.close_pair(c.dut)
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(1), msn=1)
+    c.send(c.data(2))
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(1), msn=1)
+
+
+@case(
+    "nak-lowest",
+    _KEYS,
+    "Of two packets that are refused the NAK is that of the lower PSN, whichever came first.",
+    Basis.OURS,
+    "§6",
+)
+def nak_lowest(c: Script) -> None:
+    c.send(c.data(3, rkey=0xBAD))
+    c.send(c.data(2, length=c.settings.mtu + 1))
+    c.send(c.data(1))
+    c.send(c.data(4, rkey=0xBAD))
+    c.expect_nothing("ACK")
+    c.send(c.data(0))
+    c.expect("ACK", syndrome=Nak.INVALID_REQUEST, psn=c.rx(2), msn=2)
+
+
+@case(
+    "nak-inside-message",
+    _KEYS,
+    "A packet inside a message that is refused ends the queue pair in its turn, though no message ends there.",
+    Basis.OURS,
+    "§6",
+    Need.STATES,
+)
+def nak_inside_message(c: Script) -> None:
+    packets = c.message(0, 4)
+    c.send(packets[0])
+    c.send(packets[2], rkey=0xBAD)
+    c.expect_state(PairState.RTS)
+    c.send(packets[1])
+    c.expect("ACK", psn=c.rx(2), msn=0)
+    c.expect_state(PairState.ERROR)
+
+
+@case(
+    "nak-unknown",
+    _KEYS,
+    "A NAK whose code is not known ends the queue pair with a remote operation error.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+)
+def nak_unknown(c: Script) -> None:
+    wr = c.post(8)
+    c.drain()
+    c.ack(0, 0, 0x64)
+    c.expect_completion(wr, Outcome.REM_OP_ERR)
+
+
+@case("nak-repeated-to-probe", _KEYS, "The NAK is repeated in answer to a probe.", Basis.OURS, "§6")
+def nak_repeated_to_probe(c: Script) -> None:
+    c.send(c.data(0, rkey=0xBAD))
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS)
+    c.send("PROBE", probe_id=3)
+    c.expect("ACK", syndrome=Nak.REMOTE_ACCESS, psn=c.rx(0))

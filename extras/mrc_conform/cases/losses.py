@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import one
 from mrc_conform.device import Need, PathState, Settings
@@ -167,3 +170,255 @@ def loss_repetition_not_answered(c: Script) -> None:
     c.expect(packets[0].opcode, rtx=1)
     c.sack(packets[1], 1, tx_timestamp=packets[1]["tx_timestamp"] ^ 0x4000)  # no sample of the round trip
     c.expect_nothing(*_DATA, within=c.ack_timeout_ns // 4)
+
+
+def _guess(c: Script) -> tuple[Packet, Packet]:
+    """Have rule (c) take packet 16 for lost; return its first and its second transmission."""
+    rtt = c.settings.base_rtt_ns
+    _warm(c, rtt)
+    first = one(c)
+    c.advance(4 * rtt)
+    late = one(c)
+    c.advance(rtt)
+    c.sack(late, 15, [17])
+    return first, c.expect("WRITE_ONLY", psn=c.tx(16), rtx=1)
+
+
+@case(
+    "loss-proved",
+    _LOSS,
+    "The answer to the repetition of a packet that was taken for lost says nothing good of its first EV.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+)
+def loss_proved(c: Script) -> None:
+    first, second = _guess(c)
+    c.advance(c.settings.base_rtt_ns)
+    c.sack(second, 17)
+    c.expect_ev_state(first.ev, PathState.ASSUMED_BAD)
+
+
+@case(
+    "loss-disproved",
+    _LOSS,
+    "An answer to the first transmission of a packet that was taken for lost counts for its EV as that to a probe.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+)
+def loss_disproved(c: Script) -> None:
+    first, _ = _guess(c)
+    c.advance(c.settings.base_rtt_ns)
+    c.sack(first, 17)
+    c.expect_ev_state(first.ev, PathState.GOOD)
+
+
+@case(
+    "loss-disproved-early",
+    _LOSS,
+    "So does a SACK that shows the packet sooner than its repetition can have been answered.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+)
+def loss_disproved_early(c: Script) -> None:
+    first, _ = _guess(c)
+    other = one(c)
+    c.advance(c.settings.base_rtt_ns // 2)
+    c.sack(other, 18, tx_timestamp=other["tx_timestamp"] ^ 0x4000)  # no sample of the round trip
+    c.expect_ev_state(first.ev, PathState.GOOD)
+
+
+@case(
+    "loss-disproved-late",
+    _LOSS,
+    "A SACK that shows the packet when its repetition may have been answered proves nothing.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+)
+def loss_disproved_late(c: Script) -> None:
+    first, _ = _guess(c)
+    other = one(c)
+    c.advance(c.settings.base_rtt_ns)
+    c.sack(other, 18)
+    c.expect_ev_state(first.ev, PathState.ASSUMED_BAD)
+
+
+@case(
+    "loss-slower-plane",
+    _LOSS,
+    "What arrives late as it was sent first is a sample of its plane: rule (c) waits longer there.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_RACK,
+)
+def loss_slower_plane(c: Script) -> None:
+    rtt = c.settings.base_rtt_ns
+    first, _ = _guess(c)
+    c.advance(5 * rtt)
+    c.sack(first, 17)
+    one(c)
+    c.advance(4 * rtt)
+    late = one(c)
+    c.advance(rtt)
+    c.sack(late, 17, [19])
+    c.expect_nothing("WRITE_ONLY")
+
+
+@case(
+    "loss-patience",
+    _LOSS,
+    "With adaptive reordering rule (c) waits as long as a packet was late that it had taken for lost, and an eighth.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, adaptive_reordering=True),
+)
+def loss_patience(c: Script) -> None:
+    rtt = c.settings.base_rtt_ns
+    first, _ = _guess(c)
+    c.sack(first, 17, entropy=0)  # no sample of its plane
+    base = 18
+    for gap, lost in ((44 * rtt // 10, False), (46 * rtt // 10, True)):
+        one(c)
+        c.advance(gap)
+        late = one(c)
+        c.advance(rtt)
+        c.sack(late, base - 1, [base + 1])
+        again = bool(c.drain())
+        c.check(again == lost, f"sent again: {again}, {gap} ns before the newest, 4 RTTs were not lost")
+        base += 2
+        c.sack(late, base - 1)
+
+
+def _window_of_plane(c: Script, slow: int) -> None:
+    rtt = c.settings.base_rtt_ns
+    for index in range(40):
+        c.post(c.settings.mtu)
+        packet = c.drain()[0]
+        c.advance(6 * rtt if packet.port == slow else rtt)
+        c.sack(packet, index)
+        c.ack(index, index + 1)
+    c.post(4 * c.settings.mtu)
+    packets = c.drain()
+    c.advance(4 * rtt)
+    late = one(c)
+    c.advance(rtt)
+    c.sack(late, 39, [44])
+    again = {packet["psn"] for packet in c.drain()}
+    fast = {packet["psn"] for packet in packets if packet.port != slow}
+    c.check(again == fast, f"{len(again)} packets were taken for lost, and {len(fast)} of the fast plane are late")
+
+
+for _plane in (0, 1):
+    case(
+        f"loss-window-of-plane-{_plane}",
+        _LOSS,
+        "How late a packet may be is measured on its own plane.",
+        Basis.OURS,
+        "§5 (c)",
+        Need.POST,
+        Need.EXACT_TIME,
+        settings=replace(_RACK, planes=2, balance_slack=1),
+    )(partial(_window_of_plane, slow=_plane))
+
+
+@case(
+    "loss-window-of-peer",
+    _LOSS,
+    "Round trips to the peer before RESET do not say when a packet to the next one is late.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.STATES,
+    Need.EXACT_TIME,
+    settings=_RACK,
+)
+def loss_window_of_peer(c: Script) -> None:
+    _warm(c, 40 * c.settings.base_rtt_ns)
+    c.reconnect()
+    _guess(c)
+
+
+@case(
+    "loss-third-transmission",
+    _LOSS,
+    "An answer to an earlier transmission than the present one does not prove that what left between them is late.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_RACK,
+)
+def loss_third_transmission(c: Script) -> None:
+    rtt = c.settings.base_rtt_ns
+    first = one(c)
+    c.nack(first, NackReason.TRIMMED_LASTHOP)
+    second = c.expect("WRITE_ONLY", rtx=1)
+    one(c)
+    c.advance(4 * rtt)
+    c.nack(second, NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_ONLY", rtx=1)
+    c.advance(rtt // 2)
+    c.sack(second, 0)
+    c.expect_nothing("WRITE_ONLY", within=2 * rtt)
+
+
+@case(
+    "loss-same-ev-only",
+    _LOSS,
+    "A packet on one EV does not overtake those on another, nor those that left later.",
+    Basis.OURS,
+    "§5 (b)",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_SAME_EV, ev_count=4, ev_active=2),
+)
+def loss_same_ev_only(c: Script) -> None:
+    c.post(6 * c.settings.mtu)
+    packets = c.drain()
+    c.advance(c.settings.base_rtt_ns)
+    c.sack(packets[2], -1, [2])
+    again = [packet["psn"] for packet in c.drain()]
+    c.check(again == [c.tx(0)], f"packets {again} were sent again, and packet 0 alone was overtaken")
+    c.sack(packets[5], -1, [2, 5])
+    again = [packet["psn"] for packet in c.drain()]
+    c.check(sorted(again) == [c.tx(1), c.tx(3)], f"packets {again} were sent again, and 1 and 3 were overtaken")
+
+
+@case(
+    "loss-beside-guess",
+    _LOSS,
+    "What a SACK says of a packet that rule (c) took for lost concerns no other that was sent again.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+)
+def loss_beside_guess(c: Script) -> None:
+    first, _ = _guess(c)
+    packets = [one(c) for _ in range(2)]
+    c.nack(packets[0], NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_ONLY", rtx=1)
+    c.sack(packets[1], 15, [17, 18, 19], tx_timestamp=packets[1]["tx_timestamp"] ^ 0x4000)
+    c.expect_ev_state(first.ev, PathState.ASSUMED_BAD)
+    one(c)

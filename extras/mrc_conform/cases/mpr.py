@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Need, Settings
 from mrc_conform.script import NackReason, Script
@@ -107,6 +109,8 @@ def mpr_static_ignores(c: Script) -> None:
 def mpr_one_sided(c: Script) -> None:
     c.send(c.data(0))
     c.expect("SACK", mpr=0)
+    c.send("PROBE", probe_id=1)
+    c.expect("SACK", pr=1, mpr=0)
 
 
 @case(
@@ -148,3 +152,70 @@ def mpr_ack_moves(c: Script) -> None:
         c.check(arrived >= end, f"{arrived} packets left, and a transport ACK of the first {end - 100} opens 128 more")
         c.ack(end - 1, index + 1)
         c.expect_completion(request)
+
+
+@case(
+    "mpr-older-same-cack",
+    _MPR,
+    "Of two SACKs with the same cack_psn the one with fewer rcvd_bytes is the older: its window is not taken over.",
+    Basis.OURS,
+    "§8",
+    Need.EXACT_TIME,
+    Need.POST,
+    connected=False,
+    settings=replace(_DYNAMIC, rack_inference=False, same_ev_inference=False),
+)
+def mpr_older_same_cack(c: Script) -> None:
+    c.connect(dynamic_mpr=True, mpr_dest=1)
+    c.post(2000 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[20], 9, [20], mpr=1)
+    c.sack(packets[15], 9, [15], mpr=4, rcvd_bytes=20)
+    late = c.drain()
+    c.check(len(late) == 10, f"{len(late)} packets left, and 10 were acknowledged in a window of 128")
+
+
+@case(
+    "mpr-shrinks",
+    _MPR,
+    "A smaller window counts from its SACK on, though a larger one was granted before and not used.",
+    Basis.NOTES,
+    "§4",
+    Need.EXACT_TIME,
+    Need.POST,
+    connected=False,
+    settings=_DYNAMIC,
+)
+def mpr_shrinks(c: Script) -> None:
+    c.connect(dynamic_mpr=True, mpr_dest=4)
+    c.post(10 * c.settings.mtu)
+    c.sack(c.drain()[-1], 9, mpr=1)
+    c.post(600 * c.settings.mtu)
+    packets = c.drain()
+    c.check(len(packets) == 128, f"{len(packets)} packets left after the window shrank to 128")
+    c.ack(9, 1)
+    c.expect_nothing("WRITE_MIDDLE")
+
+
+@case(
+    "mpr-shrunk-repeats",
+    _MPR,
+    "A packet beyond a window that shrank is not repeated before the window reaches it.",
+    Basis.NOTES,
+    "§5",
+    Need.EXACT_TIME,
+    Need.POST,
+    connected=False,
+    settings=replace(_DYNAMIC, rack_inference=False, same_ev_inference=False),
+)
+def mpr_shrunk_repeats(c: Script) -> None:
+    c.connect(dynamic_mpr=True, mpr_dest=2)
+    c.post(200 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[0], 0, mpr=1)
+    for packet in packets[127:131]:
+        c.nack(packet, NackReason.TRIMMED)
+    again = sorted(packet["psn"] for packet in c.drain())
+    c.check(again == [c.tx(127), c.tx(128)], f"packets {again} were sent again, and the window ends at {c.tx(128)}")
+    c.sack(packets[1], 1, mpr=1)
+    c.check([packet["psn"] for packet in c.drain()] == [c.tx(129)], "the window moved and its packet was not sent")

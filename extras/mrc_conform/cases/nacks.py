@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mrc_conform.case import Area, Basis, case
-from mrc_conform.cases.shorthand import one
+from mrc_conform.cases.shorthand import condemn, one
 from mrc_conform.device import Need, Outcome, PairState, PathState, Settings
 from mrc_conform.script import NackReason, Script
 
@@ -320,3 +322,122 @@ def nack_one_packet(c: Script) -> None:
     c.nack(packets[2], NackReason.TRIMMED)
     c.expect("WRITE_MIDDLE", psn=c.tx(2), rtx=1, payload=packets[2].payload)
     c.expect_nothing(*_DATA)
+
+
+@case(
+    "nack-pause-holds-new",
+    _NACK,
+    "During the pause after a refusal nothing new is sent, either.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_holds_new(c: Script) -> None:
+    packet = one(c)
+    since = c.now
+    c.nack(packet, NackReason.NO_PKT_BUFFER)
+    c.post(c.settings.mtu)
+    c.post(8)
+    c.expect_nothing(*_DATA, within=c.settings.base_rtt_ns - 1)
+    c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns, since=since, rtx=1)
+    c.check(len(c.drain()) == 2, "what was posted in the pause did not follow")
+
+
+@case(
+    "nack-pause-lasts",
+    _NACK,
+    "The pause lasts also when the packet that was refused turns out to have arrived.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_lasts(c: Script) -> None:
+    packet = one(c)
+    since = c.now
+    c.nack(packet, NackReason.NO_PKT_BUFFER)
+    c.sack(packet, 0, tx_timestamp=0)
+    c.post(8)
+    c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns, since=since, psn=c.tx(1))
+
+
+@case(
+    "nack-pause-of-rtt",
+    _NACK,
+    "The pause is the smoothed round trip where that is longer than the base RTT.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_of_rtt(c: Script) -> None:
+    rtt = 3 * c.settings.base_rtt_ns
+    for index in range(3):
+        packet = one(c)
+        c.advance(rtt)
+        c.sack(packet, index)
+        c.ack(index, index + 1)
+    packet = one(c)
+    since = c.now
+    c.nack(packet, NackReason.NO_RESOURCE)
+    c.expect("WRITE_ONLY", after=rtt, since=since)
+
+
+@case(
+    "nack-pause-longest",
+    _NACK,
+    "The pause doubles ten times at most.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, exp_cnt=25, timeout=20),
+)
+def nack_pause_longest(c: Script) -> None:
+    packet = one(c)
+    for turn in range(13):
+        since = c.now
+        c.nack(packet, NackReason.NO_RESOURCE)
+        packet = c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns << min(turn, 10), since=since)
+
+
+@case(
+    "nack-keeps-row",
+    _NACK,
+    "A refusal or a mark of a packet on a bad EV does not break its row of answered probes.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1),
+)
+def nack_keeps_row(c: Script) -> None:
+    bad = condemn(c)
+    for state in (PathState.ASSUMED_BAD, PathState.SKIP):
+        c.probe_reply(c.expect("PROBE", within=2 * c.settings.probe_interval_ns, ev=bad.ev), 0)
+        c.nack(bad, NackReason.TRIMMED)
+        c.nack(bad, NackReason.NO_RESOURCE)
+        c.expect_ev_state(bad.ev, state)
+
+
+@case(
+    "nack-twice",
+    _NACK,
+    "A packet that waits to be sent again costs no second retry when its NACK comes twice, and is sent once.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, linear_cnt=1, exp_cnt=0),
+)
+def nack_twice(c: Script) -> None:
+    packet = one(c)
+    for _ in range(3):
+        c.nack(packet, NackReason.NO_RESOURCE)
+    c.expect_no_completion()
+    found = len(c.drain(within=3 * c.settings.base_rtt_ns))
+    c.check(found == 1, f"the packet was sent {found} times again")

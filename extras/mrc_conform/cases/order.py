@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mrc_conform.case import Area, Basis, case
-from mrc_conform.device import Need, PairState, Settings
+from mrc_conform.device import Need, Outcome, PairState, Settings
 from mrc_conform.script import Nak, Script
 
 _ORDER = Area.ORDER
@@ -256,3 +256,117 @@ def sack_alone(c: Script) -> None:
     c.expect_no_completion()
     c.ack(0, 1)
     c.expect_completion(wr)
+
+
+@case(
+    "imm-limit-exact",
+    _ORDER,
+    "max_wimm_dest WriteIMM may wait for what is missing before them.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.STATES,
+    settings=Settings(max_wimm=1, max_wimm_dest=3),
+)
+def imm_limit_exact(c: Script) -> None:
+    for index in (1, 2, 3):
+        c.device.post_recv(c.dut, 500 + index)
+        c.send(c.message(index, 1, msn=index + 1, immediate=index, rqmsn=index)[0])
+    c.expect_state(PairState.RTS)
+    c.send(c.data(0))
+    for index in (1, 2, 3):
+        c.expect_completion(500 + index, immediate=index)
+
+
+@case(
+    "imm-limit-of-peer",
+    _ORDER,
+    "The peer's max_wimm_dest bounds what the requestor may post, where it is smaller.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    connected=False,
+)
+def imm_limit_of_peer(c: Script) -> None:
+    c.connect(max_wimm_dest=2)
+    requests = [c.post(8, index) for index in range(3)]
+    c.expect_completion(requests[0], Outcome.LOC_QP_OP_ERR)
+
+
+@case(
+    "ack-repeated",
+    _ORDER,
+    "A transport ACK that comes again completes nothing again and does no harm.",
+    Basis.IBTA,
+    "9.7.5.1",
+    Need.POST,
+)
+def ack_repeated(c: Script) -> None:
+    for index in range(2):
+        wr = c.post(8)
+        c.sack(c.expect("WRITE_ONLY"), index)
+        for _ in range(3):
+            c.ack(index, index + 1)
+        c.expect_completion(wr)
+        c.expect_no_completion()
+
+
+@case(
+    "ack-asked-old",
+    _ORDER,
+    "A duplicate that asks for it brings the transport ACK again, if its message is complete.",
+    Basis.NOTES,
+    "§6",
+)
+def ack_asked_old(c: Script) -> None:
+    packets = c.message(0, 2)
+    c.send(packets[0])
+    c.drain({"SACK"})
+    c.send(packets[0], ack_req=1)
+    c.expect("SACK")
+    c.expect_nothing("ACK")
+    c.send(packets[1])
+    c.expect("ACK", psn=c.rx(1))
+    c.send(c.message(2, 2, msn=2)[0])  # has arrived and completes nothing
+    for again in packets:
+        c.send(again, ack_req=1)
+        c.expect("ACK", psn=c.rx(1), msn=1)
+        c.send(again, ack_req=0)
+        c.expect_nothing("ACK")
+
+
+@case(
+    "imm-limit-refilled",
+    _ORDER,
+    "A WriteIMM that was delivered no longer counts against max_wimm_dest.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.STATES,
+    settings=Settings(max_wimm=1, max_wimm_dest=2),
+)
+def imm_limit_refilled(c: Script) -> None:
+    for index in range(0, 12, 3):
+        for late in (1, 2):
+            c.device.post_recv(c.dut, 500 + index)
+            number = index // 3 * 2 + late
+            c.send(c.message(index + late, 1, msn=index + late + 1, immediate=number, rqmsn=number)[0])
+        c.send(c.data(index))
+    c.expect_state(PairState.RTS)
+
+
+@case(
+    "ack-of-empty",
+    _ORDER,
+    "A WRITE of no bytes is completed by the transport ACK of its own packet, not by that of the one before.",
+    Basis.IBTA,
+    "9.7.5.1",
+    Need.POST,
+)
+def ack_of_empty(c: Script) -> None:
+    requests = [c.post(length) for length in (8, 0, 8)]
+    c.sack(c.drain()[-1], 2)
+    for index, request in enumerate(requests):
+        c.ack(index, index + 1)
+        c.expect_completion(request)
+        c.expect_no_completion()

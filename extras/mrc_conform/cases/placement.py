@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Need, PairState
 from mrc_conform.script import Nak, Script, pattern
@@ -264,3 +267,62 @@ def message_msn_skipped(c: Script) -> None:
 def only_length_differs(c: Script) -> None:
     c.send(c.data(0, length=c.settings.mtu + 1))
     c.expect("ACK", syndrome=Nak.INVALID_REQUEST)
+
+
+_HEAD = ("WRITE_FIRST", 1024)
+_SHAPES = {
+    "first-whole": ("A WRITE First that has the whole message", (("WRITE_FIRST", 1024, 1024, 0),)),
+    "first-short": ("A WRITE First of less than one MTU", (("WRITE_FIRST", 512, 2048, 0),)),
+    "last-whole": ("A WRITE Last that has the whole message", (("WRITE_LAST", 512, 512, 0),)),
+    "last-empty": ("A WRITE Last without payload", (("WRITE_FIRST", 1024, 1024 + 8, 0), ("WRITE_LAST", 0, 1032, 1024))),
+    "last-short": ("A message that ends before its length", ((*_HEAD, 3000, 0), ("WRITE_LAST", 8, 3000, 1024))),
+    "last-long": ("A message that goes beyond its length", ((*_HEAD, 1030, 0), ("WRITE_LAST", 8, 1030, 1024))),
+    "last-alone": ("A WRITE Last without a First", (("WRITE_LAST", 8, 1032, 1024),)),
+    "middle-last": ("A message of Middle and Last", (("WRITE_MIDDLE", 1024, 1032, 0), ("WRITE_LAST", 8, 1032, 1024))),
+    "middle-first": ("A WRITE First after a Middle", (("WRITE_MIDDLE", 1024, 9000, 0), (*_HEAD, 9000, 1024))),
+}  # fmt: skip
+
+
+def _shape(c: Script, packets: Sequence[tuple[str, int, int, int]]) -> None:
+    for index, (opcode, size, length, place) in enumerate(packets):
+        c.send(c.data(index, opcode, msn=1, payload=pattern(index, size), length=length, place=place))
+    c.expect("ACK", syndrome=Nak.INVALID_REQUEST, msn=0)
+    c.expect_nothing("ACK")
+
+
+for _name, (_what, _packets) in _SHAPES.items():
+    case(f"message-{_name}", _PLACE, f"{_what} is an invalid request.", Basis.IBTA, "9.7.4.1")(
+        partial(_shape, packets=_packets)
+    )
+
+
+@case(
+    "message-stranger-inside",
+    _PLACE,
+    "A Middle packet of another MSN is no part of the message around it, which is an invalid request.",
+    Basis.OURS,
+    "§6",
+)
+def message_stranger_inside(c: Script) -> None:
+    packets = c.message(0, 3)
+    packets[1] = packets[1].with_fields({"meth.msn": 2})
+    for packet in packets:
+        c.send(packet)
+    c.expect("ACK", syndrome=Nak.INVALID_REQUEST, msn=0)
+
+
+@case(
+    "message-key-differs",
+    _PLACE,
+    "All packets of a message have one R_Key; otherwise it is an invalid request, though the other key is good.",
+    Basis.IBTA,
+    "9.7.4.1",
+    Need.MEMORY,
+)
+def message_key_differs(c: Script) -> None:
+    other = c.device.region(1 << 20)
+    packets = c.message(0, 3)
+    c.send(packets[0])
+    c.send(packets[1], rkey=other.rkey)
+    c.send(packets[2])
+    c.expect("ACK", syndrome=Nak.INVALID_REQUEST, msn=0)

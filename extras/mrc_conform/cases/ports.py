@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import condemn
-from mrc_conform.device import Need, Outcome, PathState, Settings
+from mrc_conform.device import FOR_EVER, Need, Outcome, PathState, Settings
 from mrc_conform.script import Script
 
 _PORT = Area.PORT
@@ -359,3 +360,334 @@ def port_flaps_cost_nothing(c: Script) -> None:
         c.device.set_port(packet.port, False)
         c.device.set_port(packet.port, True)
         packet = c.expect("WRITE_ONLY", rtx=1)
+
+
+@case(
+    "port-returned-before",
+    _PORT,
+    "A port that was down when the document was written and is up when the queue pair is connected is announced.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    connected=False,
+)
+def port_returned_before(c: Script) -> None:
+    c.device.set_port(0, False)
+    c.create()
+    c.device.set_port(0, True)
+    c.device.connect(c.dut, c.kit)
+    c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS, port_status_mask=0b11)
+
+
+@case(
+    "port-known-before",
+    _PORT,
+    "Ports that the document shows as they are are not announced when the queue pair is connected.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    connected=False,
+)
+def port_known_before(c: Script) -> None:
+    c.device.set_port(0, False)
+    c.connect()
+    c.expect_nothing("ENDPOINT_REQUEST", within=10 * c.settings.status_repeat_ns)
+
+
+@case(
+    "port-control-forgotten",
+    _PORT,
+    "Answers that wait on a port that goes down do not leave when it returns.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.STALL,
+    Need.EXACT_TIME,
+)
+def port_control_forgotten(c: Script) -> None:
+    c.device.stall_port(0, True)
+    c.send(c.data(0))
+    c.device.set_port(0, False)
+    c.device.stall_port(0, False)
+    c.advance(c.ack_timeout_ns)
+    c.device.set_port(0, True)
+    c.expect_nothing("SACK", "ACK")
+
+
+@case(
+    "port-answered-elsewhere",
+    _PORT,
+    "A status that declares the plane on which it came as down is answered on another.",
+    Basis.OURS,
+    "§7",
+)
+def port_answered_elsewhere(c: Script) -> None:
+    for number, port in ((1, 1), (2, 0)):
+        c.send("ENDPOINT_REQUEST", op=_PORT_STATUS, psn=number, port_status_mask=1 << 1 - port, port=port)
+        c.expect("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=number, port=1 - port)
+
+
+@case(
+    "port-answers-elsewhere",
+    _PORT,
+    "SACK, NACK, transport ACK and the answer to a probe avoid a plane that the peer has declared down.",
+    Basis.OURS,
+    "§7",
+)
+def port_answers_elsewhere(c: Script) -> None:
+    _status(c, 1, 0b10)
+    c.send(c.data(0))
+    c.expect("SACK", port=1)
+    c.expect("ACK", port=1)
+    c.send(c.data(20_000, place=0))
+    c.expect("NACK", port=1)
+    c.send("PROBE", probe_id=3)
+    c.expect("SACK", port=1, pr=1)
+    c.expect("ACK", port=1)
+    c.send("ENDPOINT_REQUEST", op=1, psn=9)
+    c.expect("ENDPOINT_RESPONSE", port=1, op=1, psn=9)
+
+
+@case(
+    "port-outage-since-first",
+    _PORT,
+    "Posting more does not put off the end of a queue pair that has no plane to send on.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.PORTS,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=1, exp_cnt=1),
+)
+def port_outage_since_first(c: Script) -> None:
+    for port in (0, 1):
+        c.device.set_port(port, False)
+    wr = c.post(8)
+    c.advance(3 * c.ack_timeout_ns)
+    later = c.post(8)
+    c.expect_no_completion()
+    c.advance(c.ack_timeout_ns)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+    c.expect_completion(later, Outcome.WR_FLUSH_ERR)
+
+
+@case(
+    "port-outage-afresh",
+    _PORT,
+    "A plane that returns ends the wait; the next outage may last as long again.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.PORTS,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=1, exp_cnt=1, tail_probe=False),
+)
+def port_outage_afresh(c: Script) -> None:
+    c.post(8)
+    for _ in range(3):
+        for port in (0, 1):
+            c.device.set_port(port, False)
+        c.advance(3 * c.ack_timeout_ns)
+        c.device.set_port(0, True)
+        c.drain()
+        c.expect_no_completion()
+
+
+@case(
+    "port-outage-of-peer",
+    _PORT,
+    "A queue pair whose peer has no port up ends after the time that all retries of a packet take.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=1, exp_cnt=1),
+)
+def port_outage_of_peer(c: Script) -> None:
+    _status(c, 1, 0)
+    wr = c.post(8)
+    c.expect_nothing("WRITE_ONLY", within=4 * c.ack_timeout_ns - 1)
+    c.expect_no_completion()
+    c.advance(1)
+    c.expect_completion(wr, Outcome.RETRY_EXC_ERR)
+
+
+@case(
+    "port-late-answer",
+    _PORT,
+    "A late answer to an earlier status does not end the repetition of the present one; its own does.",
+    Basis.NOTES,
+    "§7",
+    Need.PORTS,
+)
+def port_late_answer(c: Script) -> None:
+    found = []
+    for up in (False, True):
+        c.device.set_port(0, up)
+        found.append(c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS))
+    down, up_again = found
+    c.send("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=down["psn"], tx_timestamp=down["tx_timestamp"], port=1)
+    c.expect("ENDPOINT_REQUEST", within=4 * c.settings.status_repeat_ns, psn=up_again["psn"], port_status_mask=0b11)
+    c.send("ENDPOINT_RESPONSE", op=_PORT_STATUS, psn=up_again["psn"], tx_timestamp=up_again["tx_timestamp"])
+    c.drain({"ENDPOINT_REQUEST"})
+    c.expect_nothing("ENDPOINT_REQUEST", within=100 * c.settings.status_repeat_ns)
+
+
+@case(
+    "port-repeated-elsewhere",
+    _PORT,
+    "The repetitions of a status take the usable ports in turn.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    settings=Settings(planes=4, ev_count=32),
+)
+def port_repeated_elsewhere(c: Script) -> None:
+    c.device.set_port(0, False)
+    used = {c.expect("ENDPOINT_REQUEST", within=10**8).port for _ in range(3)}
+    c.check(used == {1, 2, 3}, f"three statuses left on the ports {sorted(used)}")
+
+
+@case(
+    "port-repeated-longest",
+    _PORT,
+    "The interval of repetitions does not grow beyond its maximum.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.EXACT_TIME,
+)
+def port_repeated_longest(c: Script) -> None:
+    c.device.set_port(0, False)
+    times = [c.expect("ENDPOINT_REQUEST", within=10**8).at_ns for _ in range(10)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    c.check(gaps[-2:] == [10_000_000] * 2, f"intervals {gaps} ns")
+
+
+def _documents(c: Script, number: int, mask: int, used: set[int]) -> None:
+    _status(c, 5, 0b10)
+    c.second(ports_up=mask, port_status=number)
+    c.check(_ports_used(c) == used, f"data did not go to the planes {used}")
+
+
+for _name, _what, _number, _mask, _used in (
+    ("older", "A document that was written before the newest status changes nothing.", 4, 0b11, {1}),
+    ("same", "A document with the number of the newest status changes nothing.", 5, 0b11, {1}),
+    ("newer", "A document that was written after the newest status counts.", 6, 0b11, {0, 1}),
+):
+    case(f"port-document-{_name}", _PORT, _what, Basis.OURS, "§7", Need.POST, Need.SECOND_QP)(
+        partial(_documents, number=_number, mask=_mask, used=_used)
+    )
+
+
+@case(
+    "port-document-remaps",
+    _PORT,
+    "Packets in flight to a port that a newer document shows as down are sent again at once.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.SECOND_QP,
+)
+def port_document_remaps(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    lost = sorted(packet["psn"] for packet in c.drain() if packet.port == 0)
+    c.second(ports_up=0b10, port_status=1)
+    again = sorted(packet["psn"] for packet in c.drain())
+    c.check(again == lost, "the packets on that plane were not sent again")
+
+
+@case(
+    "port-none-of-peer",
+    _PORT,
+    "A status leaves on a port of the device though the peer has announced none of its own as up.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+)
+def port_none_of_peer(c: Script) -> None:
+    _status(c, 1, 0)
+    c.device.set_port(0, False)
+    c.expect("ENDPOINT_REQUEST", op=_PORT_STATUS, port_status_mask=0b10, port=1)
+
+
+@case(
+    "port-remap-window",
+    _PORT,
+    "What a port that goes down has lost makes room in the window, also for other queue pairs to the peer.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+    Need.POST,
+    Need.SECOND_QP,
+    Need.EXACT_TIME,
+    settings=Settings(window=20_000, tail_probe=False),
+)
+def port_remap_window(c: Script) -> None:
+    other = c.second()
+    c.post(17 * c.settings.mtu)
+    lost = sum(packet.port == 0 for packet in c.drain())
+    other.post(40 * c.settings.mtu)
+    c.device.set_port(0, False)
+    again, new = len(c.drain()), len(other.drain())
+    c.check(again + new == lost and new > 0 < again, f"{again} packets were repeated and {new} sent; {lost} were lost")
+
+
+@case(
+    "port-down-twice",
+    _PORT,
+    "A port that is set to the state that it has announces nothing.",
+    Basis.OURS,
+    "§7",
+    Need.PORTS,
+)
+def port_down_twice(c: Script) -> None:
+    c.device.set_port(0, True)
+    c.expect_nothing("ENDPOINT_REQUEST", within=10 * c.settings.status_repeat_ns)
+
+
+@case(
+    "port-control-first",
+    _PORT,
+    "Answers leave before data that waits for the same port.",
+    Basis.OURS,
+    "§9",
+    Need.POST,
+    Need.STALL,
+    settings=Settings(planes=1),
+)
+def port_control_first(c: Script) -> None:
+    c.device.stall_port(0, True)
+    c.post(4 * c.settings.mtu)
+    c.send(c.data(0))
+    c.device.stall_port(0, False)
+    kinds = [packet.opcode for packet in c.drain({"SACK", "ACK", "WRITE_FIRST"})]
+    c.check(kinds == ["SACK", "ACK", "WRITE_FIRST"], f"in this order: {', '.join(kinds)}")
+
+
+@case(
+    "port-outage-for-ever",
+    _PORT,
+    "A queue pair that retries for ever waits for ever for a plane and for a transport ACK.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.PORTS,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=0, exp_cnt=FOR_EVER),
+)
+def port_outage_for_ever(c: Script) -> None:
+    wr = c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    c.advance(100 * c.ack_timeout_ns)
+    for port in (0, 1):
+        c.device.set_port(port, False)
+    later = c.post(8)
+    c.advance(100 * c.ack_timeout_ns)
+    c.expect_no_completion()
+    c.device.set_port(0, True)
+    c.ack(0, 1)
+    c.expect_completion(wr)
+    c.sack(c.expect("WRITE_ONLY"), 1)
+    c.ack(1, 2)
+    c.expect_completion(later)

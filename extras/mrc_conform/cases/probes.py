@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
-from mrc_conform.cases.shorthand import condemn
+from mrc_conform.cases.shorthand import answered, condemn
 from mrc_conform.device import Need, PairState, PathState, Settings
 from mrc_conform.script import NackReason, Script
+from mrc_conform.wire import Packet
 
 _PROBE = Area.PROBE
 _REVIVAL = Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1)
 _EV_PROBE = 1
+_REVERSE = Settings(reverse_probes=True, ev_count=64, ev_active=32)
 
 
 @case(
@@ -32,7 +36,7 @@ def probe_refreshes(c: Script) -> None:
         c.send(c.data(index))
     c.drain({"SACK", "ACK"})
     c.send("PROBE", probe_id=1)
-    c.expect("SACK", pr=1, cack_psn=c.rx(0), sack_offset=1, sack_bitmap=0b100, ooo_count=1)
+    c.expect("SACK", pr=1, cack_psn=c.rx(0), sack_offset=1, sack_bitmap=0b100, ooo_count=1, rcvd_bytes=9)
 
 
 @case("probe-marked", _PROBE, "A probe that arrived with CE is answered with m = SKIP_ONCE.", Basis.NOTES, "§7")
@@ -410,3 +414,405 @@ def probe_after_nack(c: Script) -> None:
     c.expect("WRITE_ONLY", rtx=1)
     # The interval under way ends first.
     c.expect("PROBE", within=2 * (last - third) + 2 * (first - packet.at_ns))
+
+
+@case(
+    "probe-tail-unanswered",
+    _PROBE,
+    "A probe at the tail that is not answered in time brings its EV to ASSUMED_BAD, though no EV was bad before.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=Settings(planes=1, timeout=20, ev_min_active=1, probe_interval_ns=400_000, probe_timeout_ns=600_000),
+)
+def probe_tail_unanswered(c: Script) -> None:
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.advance(probe.at_ns + 600_000 - c.now - 1)
+    c.expect_ev_state(probe.ev, PathState.GOOD)
+    c.advance(206_000)
+    c.expect_ev_state(probe.ev, PathState.ASSUMED_BAD)
+    c.expect_ev_state(packet.ev, PathState.GOOD)
+
+
+@case(
+    "probe-late-answer",
+    _PROBE,
+    "The late answer to a probe shows how long to wait: the next one may take twice as long.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_REVIVAL, probe_timeout_ns=500_000),
+)
+def probe_late_answer(c: Script) -> None:
+    bad = condemn(c)
+    interval = c.settings.probe_interval_ns
+    probe = c.expect("PROBE", within=3 * interval, ev=bad.ev)
+    c.advance(5 * interval // 2)
+    c.drain({"PROBE"})
+    c.probe_reply(probe, 0)
+    c.expect("PROBE", within=12 * interval, ev=bad.ev)
+    c.expect_nothing("PROBE", within=49 * interval // 10)
+
+
+@case(
+    "probe-burst",
+    _PROBE,
+    "At most probe_burst probes leave at once, and all bad EVs have their turn.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_REVIVAL, ev_count=16, ev_active=4, probe_burst=3, probes_to_revive=9),
+)
+def probe_burst(c: Script) -> None:
+    bad = {condemn(c, index).ev for index in range(8)}
+    found = []
+    for _ in range(3):
+        c.advance(c.settings.probe_interval_ns)
+        probes = c.drain({"PROBE"})
+        found.append([probe.ev for probe in probes])
+        for probe in probes:
+            c.probe_reply(probe, 7)
+    c.check([len(turn) for turn in found] == [3, 3, 3], f"in each interval {[len(turn) for turn in found]} probes left")
+    c.check({ev for turn in found for ev in turn} == bad, "a bad EV was not probed")
+
+
+@case(
+    "probe-burst-window",
+    _PROBE,
+    "A burst of probes is an eighth of the window at most.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_REVIVAL, ev_count=16, window=1300, probe_timeout_ns=10**11),
+)
+def probe_burst_window(c: Script) -> None:
+    for index in range(6):
+        condemn(c, index)
+    c.advance(c.settings.probe_interval_ns)
+    found = len(c.drain({"PROBE"}))
+    c.check(found == 2, f"{found} probes of 80 bytes left at once beside a window of 1300")
+
+
+@case(
+    "probe-turns",
+    _PROBE,
+    "Probes at the tail take the planes in turn.",
+    Basis.OURS,
+    "§5",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=Settings(planes=4, ev_count=32, timeout=16),
+)
+def probe_turns(c: Script) -> None:
+    c.post(8)
+    ports = {c.expect("PROBE", within=c.ack_timeout_ns).port for _ in range(4)}
+    c.check(len(ports) == 4, f"four probes took the planes {sorted(ports)}")
+
+
+@case(
+    "probe-dates",
+    _PROBE,
+    "The answer to a probe shows that what left long before it and has not arrived is lost.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def probe_dates(c: Script) -> None:
+    c.post(2 * c.settings.mtu)
+    packets = c.drain()
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.advance(c.settings.base_rtt_ns)
+    c.probe_reply(probe, 0)
+    c.expect("WRITE_LAST", psn=packets[1]["psn"], rtx=1)
+
+
+@case(
+    "probe-carries-window",
+    _PROBE,
+    "The answer to a probe carries the responder's present window and state, though no byte is new.",
+    Basis.NOTES,
+    "§4, §7",
+    Need.POST,
+    Need.EXACT_TIME,
+    connected=False,
+    settings=Settings(dynamic_mpr=True, mpr=1, window=1 << 30, rack_inference=False, same_ev_inference=False),
+)
+def probe_carries_window(c: Script) -> None:
+    c.connect(dynamic_mpr=True)
+    c.post(400 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[0], 0, mpr=1)
+    c.probe_reply(c.expect("PROBE", within=c.ack_timeout_ns), 0, mpr=2)
+    found = len(c.drain({"WRITE_MIDDLE"}))
+    c.check(found == 129, f"{found} packets left after the window moved by one and grew by 128")
+
+
+# --- the other end's EVs ---
+
+
+def _inbound(c: Script, count: int) -> list[Packet]:
+    """Send packets, one in each base RTT; return the EV probes of the device."""
+    found = []
+    for _ in range(count):
+        c.send(c.data(len(c.transcript), place=0))
+        c.advance(c.settings.base_rtt_ns)
+        found += [each for each in c.drain({"ENDPOINT_REQUEST"}) if each["op"] == _EV_PROBE]
+    c.drain({"SACK", "ACK"})
+    return found
+
+
+@case(
+    "reverse-probes",
+    _PROBE,
+    "While data arrives and none leaves, EVs for the answers are probed in each round trip, on the planes in turn.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=_REVERSE,
+)
+def reverse_probes(c: Script) -> None:
+    found = _inbound(c, 9)
+    c.check(8 <= len(found) <= 9, f"{len(found)} EV probes in 9 round trips")
+    c.check({each.port for each in found} == {0, 1}, "only one plane was probed")
+    c.check(len({each["psn"] for each in found}) == len(found), "a request id came twice")
+    c.advance(3 * c.settings.base_rtt_ns)
+    c.drain({"ENDPOINT_REQUEST"})
+    c.expect_nothing("ENDPOINT_REQUEST", within=20 * c.settings.base_rtt_ns)
+    c.check(len(_inbound(c, 4)) >= 3, "no EV is probed when data arrives again")
+
+
+@case(
+    "reverse-probes-proven",
+    _PROBE,
+    "While the device's own data proves EVs, it does not probe for them.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_REVERSE,
+)
+def reverse_probes_proven(c: Script) -> None:
+    found = 0
+    for index in range(8):
+        answered(c, 1, index)
+        found += len(_inbound(c, 1))
+    c.check(found <= 1, f"{found} EV probes left although data proves EVs")
+
+
+@case(
+    "reverse-probe-answered",
+    _PROBE,
+    "An answer with the time of its probe, and no other, makes its EV that of the answers on its plane.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=_REVERSE,
+)
+def reverse_probe_answered(c: Script) -> None:
+    used = []
+    for wrong in (0x4000, 0):
+        probe = _inbound(c, 3)[-1]
+        answer = {"op": _EV_PROBE, "psn": probe["psn"], "tx_timestamp": probe["tx_timestamp"] ^ wrong}
+        c.send("ENDPOINT_RESPONSE", port=probe.port, **answer)
+        c.send(c.data(len(c.transcript), place=0), port=probe.port)
+        used.append((c.expect("SACK", port=probe.port).ev == probe.ev, probe.ev))
+    c.check(not used[0][0], "an answer with another time was taken for that to the probe")
+    c.check(used[1][0], "the EV that proved good is not used")
+
+
+@case(
+    "reverse-follows",
+    _PROBE,
+    "Until an EV has proved good, answers take the path on which the first packet came.",
+    Basis.OURS,
+    "§6",
+    Need.EVS,
+    settings=_REVERSE,
+)
+def reverse_follows(c: Script) -> None:
+    for port in (0, 1):
+        entry = [entry for entry in c.evs() if entry.plane == port][3]
+        c.send(c.data(port), ev=entry.value & 0xFFFF0000 | 0x1234, port=port)
+        c.expect("SACK", port=port, ev=entry.value)
+        c.send(c.data(port + 2), ev=0x00FF0001, port=port)
+        c.expect("SACK", port=port, ev=entry.value)
+
+
+@case(
+    "reverse-mirrors",
+    _PROBE,
+    "The first new EV after a repetition is one of the path on which it came, the next one is any.",
+    Basis.OURS,
+    "§6",
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=_REVERSE,
+)
+def reverse_mirrors(c: Script) -> None:
+    c.send(c.data(0))
+    c.drain({"SACK", "ACK"})
+    values = [entry.value for entry in c.evs(lambda entry: entry.plane == 0)]
+    found = []
+    for value in values[:6]:
+        c.send(c.data(0), ev=value)
+        found.append(c.expect("SACK").ev == value)
+        c.advance(2 * c.settings.base_rtt_ns)
+    c.check(found[::2] == [True] * 3, f"answers on the path of the repetition: {found}")
+    c.check(sum(found[1::2]) < 3, f"answers on the path of the repetition: {found}")
+
+
+@case(
+    "reverse-kept-for-proof",
+    _PROBE,
+    "A repetition does not change an EV of answers that proved good within two round trips for each plane.",
+    Basis.OURS,
+    "§6",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_REVERSE, reverse_probes=False, tail_probe=False),
+)
+def reverse_kept_for_proof(c: Script) -> None:
+    rtt = c.settings.base_rtt_ns
+    packet = answered(c, 1)[0]
+    c.advance(3 * rtt)
+    for wait, kept in ((0, True), (rtt, False)):
+        c.advance(wait)
+        c.send(c.data(0), port=packet.port)
+        c.drain({"SACK", "ACK"})
+        c.send(c.data(0), port=packet.port)
+        found = c.expect("SACK", port=packet.port).ev
+        c.check((found == packet.ev) == kept, f"after {3 + wait // rtt} round trips the EV is kept: {not kept}")
+
+
+@case(
+    "reverse-idle-probe",
+    _PROBE,
+    "A probe that comes while nothing else does changes the EV of answers that has not proved good.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=replace(_REVERSE, planes=1, reverse_probes=False),
+)
+def reverse_idle_probe(c: Script) -> None:
+    found = set()
+    for number in range(6):
+        c.send("PROBE", probe_id=number)
+        found.add(c.expect("SACK", pr=1).ev)
+        c.advance(2 * c.settings.base_rtt_ns)
+    c.check(len(found) >= 4, f"six probes were answered on {len(found)} EVs")
+
+
+@case(
+    "reverse-status",
+    _PROBE,
+    "A port status that comes again is answered on another EV.",
+    Basis.OURS,
+    "§7",
+    Need.EXACT_TIME,
+    settings=replace(_REVERSE, planes=1, reverse_probes=False),
+)
+def reverse_status(c: Script) -> None:
+    found = []
+    for _ in range(4):
+        c.send("ENDPOINT_REQUEST", op=0, psn=4, port_status_mask=1)
+        found.append(c.expect("ENDPOINT_RESPONSE", psn=4).ev)
+        c.advance(2 * c.settings.base_rtt_ns)
+    c.check(len(set(found)) >= 3, f"four statuses with one number were answered on {len(set(found))} EVs")
+
+
+def _marked(c: Script, mark: int, state: PathState) -> None:
+    c.post(8)
+    c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.probe_reply(probe, 0, m=mark)
+    c.expect_ev_state(probe.ev, state)
+    c.ack(0, 1)
+    if state is PathState.ASSUMED_BAD:
+        for later in (0, 2, 0):
+            again = c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=probe.ev)
+            c.probe_reply(again, 0, m=later)
+    c.expect_ev_state(probe.ev, state)
+
+
+for _name, _rule, _mark, _state in (
+    ("none", "The answer to a probe at the tail without a mark leaves its EV GOOD.", 0, PathState.GOOD),
+    ("once", "A mark in the answer to a probe at the tail concerns its EV.", 1, PathState.SKIP),
+    ("always", "ALWAYS_SKIP in the answer to a probe makes its EV bad, and breaks a row of good answers.", 2,
+     PathState.ASSUMED_BAD),
+):  # fmt: skip
+    case(
+        f"probe-tail-mark-{_name}", _PROBE, _rule, Basis.OURS, "§7", Need.EXACT_TIME, Need.POST, Need.EVS,
+        settings=Settings(planes=1, timeout=14),
+    )(partial(_marked, mark=_mark, state=_state))  # fmt: skip
+
+
+@case(
+    "probe-tail-not-while-answered",
+    _PROBE,
+    "While packets are answered in each round trip, nothing is probed.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(planes=1),
+)
+def probe_tail_not_while_answered(c: Script) -> None:
+    for index in range(12):
+        c.post(8)
+        packet = c.expect("WRITE_ONLY")
+        c.advance(c.settings.base_rtt_ns)
+        c.sack(packet, index)
+        c.ack(index, index + 1)
+    c.expect_nothing("PROBE")
+
+
+@case(
+    "probe-answer-twice",
+    _PROBE,
+    "An answer to a probe counts once, in time and late.",
+    Basis.OURS,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    Need.EXACT_TIME,
+    settings=replace(_REVIVAL, probes_to_revive=3, probe_timeout_ns=500_000),
+)
+def probe_answer_twice(c: Script) -> None:
+    bad = condemn(c)
+    for wait in (0, 5 * c.settings.probe_interval_ns // 2):
+        probe = c.expect("PROBE", within=12 * c.settings.probe_interval_ns, ev=bad.ev)
+        c.advance(wait)
+        c.drain({"PROBE"})
+        for _ in range(4):
+            c.probe_reply(probe, 0)
+        c.expect_ev_state(bad.ev, PathState.ASSUMED_BAD)
+
+
+@case(
+    "probe-revives-to-active",
+    _PROBE,
+    "A revived EV is used again at once where its plane has fewer EVs in use than it should.",
+    Basis.NOTES,
+    "§7",
+    Need.POST,
+    Need.EVS,
+    settings=replace(_REVIVAL, ev_count=4),
+)
+def probe_revives_to_active(c: Script) -> None:
+    bad = condemn(c)
+    c.check(not c.ev(bad.ev).active, "the bad EV is in use")
+    for _ in range(2):
+        c.probe_reply(c.expect("PROBE", within=3 * c.settings.probe_interval_ns, ev=bad.ev), 0)
+    used = {packet.ev for packet in answered(c, 8, 1)}
+    c.check(bad.ev in used and len(used) == 4, f"{len(used)} of 4 EVs carry data")

@@ -181,4 +181,5 @@ def trim_control(c: Script) -> None:
     packet = c.expect("WRITE_ONLY")
     made = c.make("SACK", psn=c.tx(0), cack_psn=c.tx(0), entropy=packet.ev, sack_offset=1)
     c.send(made, Damage(trim_to=8 + 12 + 28), dscp=_DSCP_TRIMMED)
+    c.expect_nothing("SACK", "NACK")
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)

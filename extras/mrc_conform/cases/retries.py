@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.cases.shorthand import one
 from mrc_conform.device import FOR_EVER, Need, Outcome, PairState, Settings
-from mrc_conform.script import NackReason, Script
+from mrc_conform.script import NackReason, Script, pattern
+from mrc_conform.wire import Packet
 
 _RETRY = Area.RETRY
 _DATA = ("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_ONLY")
@@ -300,3 +305,172 @@ def silence_ends_with_nack(c: Script) -> None:
     c.expect_nothing(*_DATA)
     c.nack(again, NackReason.TRIMMED_LASTHOP)
     c.check(len(c.drain()) == 4, "packets that were lost in silence stay behind")
+
+
+@case(
+    "timeout-beside-slow",
+    _RETRY,
+    "A packet has its own timeout also while another waits for a longer one in its exponential retries.",
+    Basis.NOTES,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, planes=1, linear_cnt=0, exp_cnt=6, rack_inference=False, same_ev_inference=False),
+)
+def timeout_beside_slow(c: Script) -> None:
+    step = c.ack_timeout_ns
+    slow = one(c)
+    for wait in (1, 2, 4):
+        c.expect("WRITE_ONLY", within=wait * step, psn=slow["psn"])
+    packets = []
+    for pause in (6 * step // 5, step // 2):
+        c.advance(pause)
+        c.ack(-1, 0)  # the peer answers again
+        packets.append(one(c))
+    # The slow one is due 8 steps after its third repetition, the others one step after they left, and again two later.
+    for wait in (1, 2):
+        c.ack(-1, 0)
+        for packet in packets:
+            c.expect("WRITE_ONLY", after=wait * step, since=packet.at_ns + (wait - 1) * step, psn=packet["psn"])
+
+
+@case(
+    "timeout-overtaken-bitmap",
+    _RETRY,
+    "The bitmap of a SACK that was overtaken counts for the packets above what is acknowledged by now.",
+    Basis.NOTES,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, rack_inference=False, same_ev_inference=False),
+)
+def timeout_overtaken_bitmap(c: Script) -> None:
+    c.post(8 * c.settings.mtu)
+    packets = c.drain()
+    c.sack(packets[3], 3)
+    c.sack(packets[2], 1, [5])
+    c.advance(c.ack_timeout_ns)
+    again = sorted(packet["psn"] for packet in c.drain())
+    c.check(again == [c.tx(n) for n in (4, 6, 7)], f"packets {again} were sent again; 4, 6 and 7 were missing")
+
+
+@case(
+    "retransmission-oldest-first",
+    _RETRY,
+    "Of several lost packets the oldest is sent again first.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.STALL,
+    settings=replace(_QUIET, planes=1),
+)
+def retransmission_oldest_first(c: Script) -> None:
+    c.post(5 * c.settings.mtu)
+    packets = c.drain()
+    c.device.stall_port(0, True)
+    for index in (3, 1, 2):
+        c.nack(packets[index], NackReason.TRIMMED_LASTHOP)
+    c.device.stall_port(0, False)
+    again = [packet["psn"] for packet in c.drain()]
+    c.check(again[0] == c.tx(1) and len(again) == 3, f"packets {again} were sent again")
+
+
+@case(
+    "retransmission-from-program",
+    _RETRY,
+    "A packet that is sent again has its own bytes, however far its device has read on in a program's memory.",
+    Basis.NOTES,
+    "§5",
+    Need.EXACT_TIME,
+    Need.POST,
+    settings=replace(_QUIET, planes=1, program_memory=True),
+)
+def retransmission_from_program(c: Script) -> None:
+    count = 200
+    c.post(count * c.settings.mtu)
+    packets = c.drain()
+    whole = b"".join(packet.payload for packet in packets)
+    c.check(whole == pattern(0, count * c.settings.mtu), "the packets are not the bytes of the program")
+    for index in (3, 190, 64, 62):
+        c.nack(packets[index], NackReason.TRIMMED_LASTHOP)
+        again = c.drain()[0]
+        c.check(again.payload == packets[index].payload, f"packet {index} was sent again with other bytes")
+
+
+@case(
+    "retransmission-before-new",
+    _RETRY,
+    "A lost packet is sent again before anything new.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=replace(_QUIET, planes=1, window=10_000, rack_inference=False, same_ev_inference=False),
+)
+def retransmission_before_new(c: Script) -> None:
+    c.post(40 * c.settings.mtu)
+    packets = c.drain()
+    c.nack(packets[2], NackReason.TRIMMED_LASTHOP)
+    again = c.drain()
+    c.check([packet["psn"] for packet in again] == [c.tx(2)], "something else took the room of the trimmed packet")
+
+
+@case(
+    "retransmission-only-path",
+    _RETRY,
+    "With a single EV a packet is sent again on it.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=replace(_QUIET, planes=1, ev_count=1, ev_active=1, ev_min_active=1),
+)
+def retransmission_only_path(c: Script) -> None:
+    packet = one(c)
+    c.nack(packet, NackReason.TRIMMED_LASTHOP)
+    c.expect("WRITE_ONLY", rtx=1, ev=packet.ev)
+
+
+@case(
+    "silence-counted-from-first",
+    _RETRY,
+    "A peer that answers anything after a packet has left is not silent: all that is late is sent again.",
+    Basis.OURS,
+    "§4",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=replace(_QUIET, rack_inference=False, same_ev_inference=False),
+)
+def silence_counted_from_first(c: Script) -> None:
+    c.post(4 * c.settings.mtu)
+    packets = c.drain()
+    c.advance(c.ack_timeout_ns // 2)
+    c.sack(packets[3], -1, [3])
+    again = c.drain(within=c.ack_timeout_ns // 2)
+    c.check(len(again) == 3, f"{len(again)} of 3 packets were sent again")
+
+
+def _silence_ends(c: Script, answer: Callable[[Script, list[Packet]], object]) -> None:
+    requests = [c.post(c.settings.mtu) for _ in range(4)]
+    packets = c.drain()
+    again = c.drain(within=c.ack_timeout_ns)
+    c.check([packet["psn"] for packet in again] == [c.tx(0)], f"{len(again)} packets were sent again in silence")
+    c.check(len(requests) == len(packets), "not every request is one packet")
+    answer(c, packets)
+    found = sorted(packet["psn"] - c.tx(0) for packet in c.drain())
+    c.check(found == [2, 3], f"packets {found} followed the answer")
+
+
+_ANSWERS: Mapping[str, Callable[[Script, list[Packet]], object]] = {
+    "SACK": lambda c, packets: c.sack(packets[1], 1),
+    "transport ACK": lambda c, packets: c.ack(1, 2),
+}
+for _name, _answer in _ANSWERS.items():
+    case(
+        f"silence-ends-with-{_name.split()[-1].lower()}",
+        _RETRY,
+        f"A {_name} ends the silence in which only the oldest packet is repeated.",
+        Basis.OURS,
+        "§4",
+        Need.POST,
+        Need.EXACT_TIME,
+        settings=replace(_QUIET, first_psn=7, rack_inference=False, same_ev_inference=False),
+    )(partial(_silence_ends, answer=_answer))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mrc_conform.case import Area, Basis, case
 from mrc_conform.device import Need, Settings
 from mrc_conform.script import Script, pattern
@@ -181,6 +183,8 @@ def sack_penalty(c: Script) -> None:
     c.device.set_pressure(100, restore=True)
     c.send(c.data(0))
     c.expect("SACK", rcv_cwnd_pen=100, restore_cwnd=1)
+    c.send("PROBE", probe_id=1)
+    c.expect("SACK", pr=1, rcv_cwnd_pen=100, restore_cwnd=1)
     c.device.set_pressure(0)
     c.send(c.data(1))
     c.expect("SACK", rcv_cwnd_pen=0, restore_cwnd=0)
@@ -341,3 +345,175 @@ def sack_delayed_time(c: Script) -> None:
 def sack_service_time(c: Script) -> None:
     c.send(c.message(0, 12)[0], tx_timestamp=0xFF00)
     c.expect("SACK", after=51_200, tx_timestamp=0xFF00 + 400 & 0xFFFF)
+
+
+@case(
+    "sack-wide-probe",
+    _SACK,
+    "Answers to probes and to duplicates show one hole after another where 64 PSNs do not show all.",
+    Basis.OURS,
+    "§6",
+)
+def sack_wide_probe(c: Script) -> None:
+    holes = {1, 71, 141, 211}
+    for index in range(251):
+        if index not in holes:
+            c.send(_quiet(c.data(index)))
+    c.drain({"SACK", "ACK"})
+    for ask in (c.make("PROBE", probe_id=5), _quiet(c.data(0))):
+        shown: list[int] = []
+        for _ in range(8):
+            c.send(ask)
+            found = c.expect("SACK", cack_psn=c.rx(0))
+            base = found["sack_offset"]
+            shown += [base + bit for bit in range(64) if not found["sack_bitmap"] >> bit & 1 and base + bit <= 211]
+        c.check({shown.count(hole) for hole in holes} == {2}, f"eight answers show the holes {shown}")
+
+
+@case(
+    "sack-wide-place",
+    _SACK,
+    "The neighbourhood is 32 PSNs before the packet, moved so that it shows 64 of those that matter.",
+    Basis.OURS,
+    "§6",
+    settings=Settings(hole_cycle=1024),
+)
+def sack_wide_place(c: Script) -> None:
+    c.send(_quiet(c.data(299)))
+    c.drain({"SACK"})
+    for index, offset in ((2, 1), (100, 69), (33, 2), (290, 237), (269, 237), (240, 209)):
+        c.send(_quiet(c.data(index)))
+        c.expect("SACK", sack_offset=offset, ack_psn_offset=index + 1)
+
+
+@case(
+    "sack-wide-turn",
+    _SACK,
+    "Every hole_cycle-th of them shows older holes.",
+    Basis.OURS,
+    "§6",
+    settings=Settings(hole_cycle=3),
+)
+def sack_wide_turn(c: Script) -> None:
+    c.send(_quiet(c.data(299)))
+    c.drain({"SACK"})
+    offsets = []
+    for index in range(200, 209):
+        c.send(_quiet(c.data(index)))
+        offsets.append(c.expect("SACK")["sack_offset"])
+    turns = [position for position, offset in enumerate(offsets) if not 150 < offset < 210]
+    c.check(turns == [1, 4, 7] and [offsets[turn] for turn in turns] == [1, 65, 129], f"sack_offset: {offsets}")
+
+
+@case(
+    "sack-always-skip-again",
+    _SACK,
+    "After ALWAYS_SKIP the marks on that EV are counted from the start.",
+    Basis.OURS,
+    "§6",
+    settings=Settings(always_skip_after=3),
+)
+def sack_always_skip_again(c: Script) -> None:
+    for index, mark in enumerate((1, 1, 2, 1, 1, 2, 1)):
+        c.send(c.data(index), ecn=_CE, ev=0x00AA0001)
+        c.expect("SACK", m=mark)
+
+
+@case(
+    "sack-coalesced-again",
+    _SACK,
+    "Each SACK that is held back leaves after the delay, and what went before at once does not count for it.",
+    Basis.UET,
+    "3.6.13.5",
+    Need.EXACT_TIME,
+    settings=_DELAYED,
+)
+def sack_coalesced_again(c: Script) -> None:
+    packets = [_quiet(packet) for packet in c.message(0, 12)]
+    for index in range(3):
+        since = c.now
+        c.send(packets[index])
+        c.expect("SACK", after=50_000, since=since, cack_psn=c.rx(index))
+    c.send(packets[3], ack_req=1)
+    c.expect("SACK", cack_psn=c.rx(3))
+    c.advance(30_000)
+    since = c.now
+    c.send(packets[4])
+    c.expect("SACK", after=50_000, since=since, cack_psn=c.rx(4))
+
+
+@case(
+    "sack-coalesced-gap",
+    _SACK,
+    "A packet that completes a message is answered at once, though it is not the last of it.",
+    Basis.NOTES,
+    "§6",
+    settings=_COALESCED,
+)
+def sack_coalesced_gap(c: Script) -> None:
+    packets = [_quiet(packet) for packet in c.message(0, 3)]
+    c.send(packets[0])
+    c.send(packets[2])
+    c.expect("SACK", cack_psn=c.rx(0))
+    c.send(packets[1])
+    c.expect("SACK", cack_psn=c.rx(2))
+    c.expect("ACK", psn=c.rx(2), msn=1)
+
+
+@case(
+    "sack-coalesced-echo",
+    _SACK,
+    "A SACK that was held back names the newest packet, its EV and its rtx, and has no mark.",
+    Basis.OURS,
+    "§6",
+    Need.EXACT_TIME,
+    settings=replace(_DELAYED, always_skip_after=1),
+)
+def sack_coalesced_echo(c: Script) -> None:
+    packets = [_quiet(packet) for packet in c.message(0, 12)]
+    c.send(packets[0], rtx=1)
+    c.send(packets[2], rtx=1, ev=0x00AB0007)
+    c.expect("SACK", after=50_000, entropy=0x00AB0007, rtx=1, ack_psn_offset=2, cack_psn=c.rx(0), m=0)
+
+
+@case(
+    "sack-units-wrap",
+    _SACK,
+    "ack_psn_offset of a packet far below cack_psn stays within its 16 bits.",
+    Basis.OURS,
+    "§3",
+    settings=Settings(mtu=64),
+)
+def sack_far_below(c: Script) -> None:
+    c.send(c.data(0))
+    c.expect("SACK")
+    c.send(c.data(-0x9000, place=0))
+    c.expect("SACK", ack_psn_offset=-0x8000)
+
+
+@case(
+    "sack-service-time-absent",
+    _SACK,
+    "A SACK that was held back for a packet without a timestamp echoes 0, with the service-time capability as well.",
+    Basis.OURS,
+    "§4",
+    Need.EXACT_TIME,
+    settings=Settings(sack_every=4, sack_delay_ns=51_200, service_time=True, timestamps=False),
+)
+def sack_service_time_absent(c: Script) -> None:
+    c.send(c.message(0, 12)[0])
+    c.expect("SACK", after=51_200, tx_timestamp=0)
+
+
+@case(
+    "sack-coalesced-refused",
+    _SACK,
+    "A packet that ends the queue pair is answered at once.",
+    Basis.OURS,
+    "§6",
+    settings=_COALESCED,
+)
+def sack_coalesced_refused(c: Script) -> None:
+    for index in (0, 1):
+        c.send(_quiet(c.data(index, "WRITE_FIRST", msn=1, length=9000)))
+    c.expect("SACK", cack_psn=c.rx(1))

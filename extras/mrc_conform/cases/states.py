@@ -304,3 +304,129 @@ def last_ack_of_each(c: Script) -> None:
             c.check(c.now < late, "the device asks no more")
         c.ack(index, index + 1)
         c.expect_completion(request)
+
+
+@case(
+    "last-ack-asked",
+    _STATE,
+    "Where only transport ACKs are missing, probes and the last packet of the oldest request ask for them in turn.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(window=4000),
+)
+def last_ack_asked(c: Script) -> None:
+    first, second = c.post(2 * c.settings.mtu), c.post(8)
+    packets = c.drain()
+    c.sack(packets[2], 2)
+    for index in (1, 2):
+        kinds = []
+        for _ in range(4):
+            while not (asked := c.drain({"PROBE", "WRITE_LAST", "WRITE_ONLY"})):
+                c.advance(c.settings.base_rtt_ns)
+            kinds.append(asked[0].opcode)
+            if asked[0].opcode != "PROBE":
+                c.check(asked[0].payload == packets[index].payload, "the packet that asks has other bytes")
+                c.check(asked[0]["psn"] == c.tx(index), "another packet than the last of the oldest request asks")
+                c.check(asked[0]["rtx"] == asked[0]["ack_req"] == 1, "the packet does not ask for an answer")
+        c.check(kinds == ["PROBE", packets[index].opcode] * 2, f"asked by {kinds}")
+        c.ack(index, index)
+    c.expect_completion(first)
+    c.expect_completion(second)
+    _full(c)
+
+
+def _full(c: Script) -> None:
+    c.post(40 * c.settings.mtu)
+    found = len(c.drain())
+    c.check(found == c.settings.window // 1112, f"{found} packets left: what asked for an answer holds the window")
+
+
+@case(
+    "last-ack-patience",
+    _STATE,
+    "Without an answer to these questions the queue pair ends after one more than its retries.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=1, exp_cnt=1),
+)
+def last_ack_patience(c: Script) -> None:
+    wr = c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    asked = 0
+    while not (done := c.device.completions(c.dut)):
+        c.advance(c.settings.base_rtt_ns)
+        asked += len(c.drain({"PROBE", "WRITE_ONLY"}))
+    c.check(asked == 3, f"the queue pair ended after {asked} questions")
+    c.check([(each.wr_id, each.outcome) for each in done] == [(wr, Outcome.RETRY_EXC_ERR)], f"it ended with {done}")
+
+
+@case(
+    "last-ack-without-probes",
+    _STATE,
+    "It asks for a transport ACK also where it does not probe for lost packets.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=Settings(tail_probe=False),
+)
+def last_ack_without_probes(c: Script) -> None:
+    c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    c.expect("PROBE", within=c.ack_timeout_ns)
+
+
+@case(
+    "probe-acks-nothing",
+    _STATE,
+    "A responder that has completed no message answers a probe without a transport ACK.",
+    Basis.OURS,
+    "§6",
+)
+def probe_acks_nothing(c: Script) -> None:
+    c.send(c.message(0, 2)[0])
+    c.expect("SACK")
+    c.send("PROBE", probe_id=9)
+    c.expect("SACK", pr=1, cack_psn=c.rx(0))
+    c.expect_nothing("ACK")
+
+
+@case(
+    "user-dies-doubling",
+    _STATE,
+    "The intervals of that NAK double as those of a packet do.",
+    Basis.OURS,
+    "§6",
+    Need.STATES,
+    Need.EXACT_TIME,
+    settings=Settings(linear_cnt=0, exp_cnt=3),
+)
+def user_dies_doubling(c: Script) -> None:
+    c.device.close_pair(c.dut)
+    c.advance(40 * c.ack_timeout_ns)
+    times = [packet.at_ns for packet in c.drain({"ACK"})]
+    gaps = [(later - earlier) // c.ack_timeout_ns for earlier, later in pairwise(times)]
+    c.check(gaps == [1, 2, 4], f"intervals of {gaps} timeouts")
+
+
+@case(
+    "last-ack-unsent",
+    _STATE,
+    "No packet that was never sent asks for a transport ACK, though all that were sent have arrived.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=Settings(mpr=1, mpr_dest=1, rack_inference=False, same_ev_inference=False),
+)
+def last_ack_unsent(c: Script) -> None:
+    c.post(200 * c.settings.mtu)
+    packets = c.drain()
+    for first in (0, 64):
+        c.sack(packets[first], -1, sack_offset=first + 1, sack_bitmap=(1 << 64) - 1)
+    for _ in range(3):
+        c.expect("PROBE", within=c.ack_timeout_ns)
+    c.expect_nothing("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST")

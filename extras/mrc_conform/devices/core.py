@@ -36,6 +36,7 @@ class CoreDevice(Device, abc.ABC):
         self._pairs: dict[int, tuple[Any, CompletionQueue]] = {}
         self._regions: dict[int, tuple[MemoryRegion, bytearray]] = {}
         self._ports = 1
+        self._stalled: set[int] = set()
 
     def _begin(self, endpoint: object, ports: int) -> None:
         """Take a new endpoint, with nothing left of the one before."""
@@ -44,6 +45,7 @@ class CoreDevice(Device, abc.ABC):
         self._pairs.clear()
         self._regions.clear()
         self._ports = ports
+        self._stalled.clear()
         self._endpoint = endpoint
 
     @property
@@ -79,6 +81,10 @@ class CoreDevice(Device, abc.ABC):
         except QpError as error:
             raise DeviceError(str(error)) from None
 
+    def source(self, data: bytes) -> object:
+        """Return what the endpoint is told to write from: memory with these bytes."""
+        return bytearray(data)
+
     def post_write(
         self,
         local: Local,
@@ -93,9 +99,9 @@ class CoreDevice(Device, abc.ABC):
         core, pair = self._core, self._pairs[local.number][0]
         try:
             if immediate is None:
-                core.post_write(pair, bytearray(data), va, rkey, wr_id)
+                core.post_write(pair, self.source(data), va, rkey, wr_id)
             else:
-                core.post_write_imm(pair, bytearray(data), va, rkey, immediate, wr_id, solicited=solicited)
+                core.post_write_imm(pair, self.source(data), va, rkey, immediate, wr_id, solicited=solicited)
         except QpError as error:
             raise DeviceError(str(error)) from None
         self._collect()
@@ -111,7 +117,7 @@ class CoreDevice(Device, abc.ABC):
         more = True
         while more:
             more = False
-            for port in range(self._ports):
+            for port in set(range(self._ports)) - self._stalled:
                 for data in self._core.datagrams_to_send(port, self._now, _ROOM_BYTES):
                     self._ready.append(Arrival(self._now, port, data))
                     more = True
@@ -167,6 +173,11 @@ class CoreDevice(Device, abc.ABC):
     def close_pair(self, local: Local) -> None:
         """See `Device`."""
         self._core.close_qp(self._pairs[local.number][0], self._now)
+        self._collect()
+
+    def stall_port(self, port: int, stalled: bool) -> None:
+        """See `Device`."""
+        (self._stalled.add if stalled else self._stalled.discard)(port)
         self._collect()
 
     def set_port(self, port: int, up: bool) -> None:

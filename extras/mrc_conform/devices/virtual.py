@@ -23,6 +23,7 @@ from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState, QpError, QpState
+from mrc_host.proto.memory import ProcessMemory, ProcessPiece
 from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.wire.fields import NackReason
 
@@ -64,9 +65,11 @@ def reliability(settings: Settings, timeout: int) -> ReliabilityConfig:
         service_time=settings.service_time,
         sack_every=settings.sack_every,
         sack_delay_ns=settings.sack_delay_ns,
+        hole_cycle=settings.hole_cycle,
         always_skip_after=settings.always_skip_after,
         same_ev_inference=settings.same_ev_inference,
         rack_inference=settings.rack_inference,
+        adaptive_reordering=settings.adaptive_reordering,
         tail_probe=settings.tail_probe,
     )
 
@@ -95,12 +98,30 @@ def endpoint_config(settings: Settings, timeout: int, address: bytes = ADDRESS) 
             probe_timeout_ns=settings.probe_timeout_ns,
             probe_jitter=0.0,
             probes_to_revive=settings.probes_to_revive,
+            probe_burst=settings.probe_burst,
             reverse_probes=settings.reverse_probes,
+            rescan_rounds=settings.rescan_rounds,
         ),
         cc=congestion(settings),
-        ports=PortsConfig(count=settings.planes, status_repeat_ns=settings.status_repeat_ns),
+        ports=PortsConfig(
+            count=settings.planes,
+            status_repeat_ns=settings.status_repeat_ns,
+            balance_slack_packets=settings.balance_slack,
+            balance_patience_ns=settings.balance_patience_ns,
+        ),
         initial_psn=settings.first_psn,
     )
+
+
+class _Program(ProcessMemory):
+    """The memory of a program, from address 0 on."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, address: int, size: int) -> bytes:
+        """See `ProcessMemory`."""
+        return self._data[address : address + size]
 
 
 class VirtualMrc(CoreDevice):
@@ -117,6 +138,13 @@ class VirtualMrc(CoreDevice):
     def start(self, settings: Settings, seed: int) -> None:
         """See `Device`."""
         self._begin(Endpoint(endpoint_config(settings, self.timeout), random.Random(seed)), settings.planes)
+        self._program = settings.program_memory
+
+    def source(self, data: bytes) -> object:
+        """See `CoreDevice`."""
+        if not self._program:
+            return super().source(data)
+        return ProcessPiece(_Program(data), 0, len(data), memoryview(b""), 0)
 
     def modify(self, local: Local, state: PairState) -> None:
         """See `Device`."""
@@ -135,6 +163,10 @@ class VirtualMrc(CoreDevice):
         """See `Device`."""
         state = EvState.DENIED if denied else EvState.GOOD
         self._core.set_ev_state(self._pairs[local.number][0], ev, state, self._now)
+
+    def replace_ev(self, local: Local, old: int, new: int) -> None:
+        """See `Device`."""
+        self._core.replace_ev(self._pairs[local.number][0], old, new, self._now)
 
     def set_pressure(self, penalty: int, *, restore: bool = False, refuse: int | None = None) -> None:
         """See `Device`."""

@@ -259,11 +259,11 @@ class Recovery(Timed):
         self.lost.clear()
 
     def arm(self, now: int) -> None:
-        """Arm the timeout and the tail timer unless they are."""
+        """Arm the timeout and the tail timer unless they are due before."""
         timers = self.association.context.timers
-        if not self._rto_armed and self._board.outstanding:
+        if self._board.outstanding:
             self._rto_armed = True
-            timers.arm(TimerKind.RETRANSMIT, self, now + self._board.timeout_ns)
+            timers.arm_by(TimerKind.RETRANSMIT, self, now + self._board.timeout_ns)
         if not self._tail_armed:
             self._arm_tail(now)
         self.armed = self._rto_armed
@@ -474,7 +474,8 @@ class Recovery(Timed):
                 self.lose(sent, LossReason.TIMEOUT, now)
         if due is not None and self._board.outstanding:
             self._rto_armed = True
-            self.armed = self._tail_armed
+            # What is sent from now on may be due sooner than a packet in its exponential retries.
+            self.armed = self._tail_armed and due <= now + self._board.timeout_ns
             self.association.context.timers.arm(TimerKind.RETRANSMIT, self, due)
         self._wake_waiting()
 
@@ -547,6 +548,5 @@ class Recovery(Timed):
 
     def _arm_tail(self, now: int) -> None:
         self._tail_armed = True
-        self.armed = self._rto_armed
         association = self.association
         association.context.timers.arm(TimerKind.TAIL, self, now + self._tail_interval())
