@@ -36,6 +36,7 @@ import yaml
 from mrc_host.answers import HostStatistics
 from mrc_host.proto.events import EvState
 from mrc_host.requests import FinishJob, GetStatistics, GetView
+from mrc_host.workloads import WORKLOADS
 from mrc_topo import addressing, mininet_topo
 from mrc_topo.base import interruption
 from mrc_topo.base.errors import MrclabError, UsageError
@@ -780,6 +781,8 @@ def _experiment(
     """Return the experiment of a job. Raises ExperimentError."""
     if isinstance(hosts, str):
         raise JobError(f"hosts is a list of names, such as {hosts.split(',')}")
+    if workload in WORKLOADS:
+        params = experiments.placed_params(workload, params, Path.cwd())
     own = {key: value for key, value in params.items() if key in ("qps_per_peer", "ev_profile", "cc_profile", "limit")}
     given = {key: value for key, value in params.items() if key not in own}
     bounded = duration is not None or "iterations" in given

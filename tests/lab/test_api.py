@@ -484,3 +484,14 @@ def test_plugin_gives_tests_a_lab_and_keeps_the_report_of_one_that_fails(tmp_pat
     assert "1 failed, 1 passed" in done.stdout
     (kept,) = (tmp_path / "base").rglob("report.html")
     assert str(kept) in done.stdout
+
+
+def test_flows_come_from_a_file_beside_the_script_or_experiment(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("two.csv").write_text("source,target,bytes,start\n0,1,200kB,0\n1,0,1MB,1ms\n")
+    with Lab("tiny", clock="virtual") as lab:
+        result = lab.run("flows", flows="two.csv", iterations=1)
+        assert missed(result) == []
+        assert result.run.delivered_bytes() == 1_200_000

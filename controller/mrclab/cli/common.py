@@ -264,7 +264,10 @@ def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise FailureError(f"'{printable(text)}': the value must be a finite number, a list like [1,2], true or false")
+        more = f"; texts, such as the names of files, are taken by: {', '.join(sorted(texts))}" if texts else ""
+        raise FailureError(
+            f"'{printable(text)}': the value must be a finite number, a list like [1,2], true or false{more}"
+        )
     return key, number
 
 

@@ -255,10 +255,11 @@ def load_experiment(name_or_path: str) -> Experiment:
 
 
 def placed_params(workload: str, params: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:
-    """Return a workload's parameters with the paths of files seen from a folder: hosts have working folders of their
-    own."""
-    files = WORKLOADS[workload].files
-    return {key: str((folder / value).absolute()) if key in files and value else value for key, value in params.items()}
+    """Return a workload's parameters as its ranks get them; see `Workload.placed`. Raises ExperimentError."""
+    try:
+        return WORKLOADS[workload].placed(params, folder)
+    except WorkloadError as error:
+        raise ExperimentError(str(error)) from None
 
 
 def read(model: type[M], path: pathlib.Path, example: str) -> M:

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 import numpy as np
@@ -109,6 +110,15 @@ class Workload(abc.ABC, Generic[P]):
     def texts(cls) -> set[str]:
         """Return the names of the parameters that are texts."""
         return {each.name for each in fields(cls.parameters) if isinstance(each.default, str)}
+
+    @classmethod
+    def placed(cls, params: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """Return parameters as a user wrote them, with the paths of files seen from a folder: hosts have working
+        folders of their own. Raises WorkloadError."""
+        return {
+            key: str((folder / value).absolute()) if key in cls.files and value else value
+            for key, value in params.items()
+        }
 
     @classmethod
     def notes(cls, params: P) -> Sequence[str]:

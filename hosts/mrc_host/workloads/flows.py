@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from mrc_host.answers import FlowTimes, Measured
 from mrc_host.workloads.base import Channel, Parameters, Workload, WorkloadError
+from mrc_host.workloads.flow_file import flow, read_flows
 
 #: A message that names no flow: all data of an iteration has arrived and is read.
 READ = (1 << 32) - 1
@@ -42,8 +46,9 @@ class _Flow:
 
 
 class ConnectionMatrix(Workload[FlowsParameters]):
-    """Parameters: `flows`, a list of [source rank, target rank, bytes, start in ns]; `iterations`, how often all of
-    them are repeated. A start may be left out, and is then 0.
+    """Parameters: `flows`, a list of [source rank, target rank, bytes, start in ns] or a file with them, htsim's (.cm)
+    or CSV; `iterations`, how often all of them are repeated. A start may be left out, and is then 0. What a user
+    writes may have units (`2MB`, `1ms`).
 
     A rank begins the next iteration when its flows are acknowledged, and the targets have read what they sent.
     """
@@ -70,14 +75,36 @@ class ConnectionMatrix(Workload[FlowsParameters]):
         self.times: list[FlowTimes] = []
 
     @classmethod
+    def texts(cls) -> set[str]:
+        return {"flows"}
+
+    @classmethod
+    def placed(cls, params: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the parameters with the flows of the file that `flows` names, if it names one (`read_flows`)."""
+        flows = params.get("flows")
+        if isinstance(flows, str) and not flows.lstrip().startswith("["):
+            return {**params, "flows": read_flows(folder / flows)}
+        return dict(params)
+
+    @classmethod
     def complete(cls, params: object) -> FlowsParameters:
         full = super().complete(params)
+        if isinstance(full.flows, str):
+            if not full.flows.lstrip().startswith("["):
+                return full  # of an experiment's file, before `placed` has read what it names
+            try:
+                full = replace(full, flows=json.loads(full.flows))
+            except ValueError as error:
+                raise WorkloadError(f"workload {cls.name}: flows: {error}; write [[0,13,2000000,0]]") from None
         if not isinstance(full.flows, list | tuple):
             raise WorkloadError(f"workload {cls.name}: flows must be a list of flows, not {full.flows!r:.60}")
         if not 0 < len(full.flows) <= MAX_FLOWS:
             text = "flows is empty; give at least one [source, target, bytes, start_ns]"
             more = f"{len(full.flows)} flows are more than the {MAX_FLOWS} that a run may have; give fewer"
             raise WorkloadError(f"workload {cls.name}: {more if full.flows else text}")
+        if any(isinstance(value, str) for row in full.flows if isinstance(row, list | tuple) for value in row):
+            rows = enumerate(full.flows)
+            full = replace(full, flows=[flow(f"workload {cls.name}: flow {number}", row) for number, row in rows])
         for number, row in enumerate(full.flows):
             where = f"flow {number}"
             if not isinstance(row, list | tuple) or len(row) not in (3, 4):
@@ -93,6 +120,8 @@ class ConnectionMatrix(Workload[FlowsParameters]):
 
     @classmethod
     def memory_bytes(cls, size: int, params: FlowsParameters) -> int:
+        if isinstance(params.flows, str):
+            raise WorkloadError(f"workload {cls.name}: {params.flows!r:.60} names a file that was not read")
         highest = max(max(row[0], row[1]) for row in params.flows)
         if highest >= size:
             number = next(number for number, row in enumerate(params.flows) if highest in row[:2])
