@@ -13,7 +13,7 @@ from mrc_host.proto.reliability.recovery import LossDetector, Rtt
 from mrc_host.proto.reliability.scoreboard import Scoreboard, Transmission
 from mrc_host.proto.work import WriteRequest
 from support.amount import examples
-from support.proto.net import NetConfig
+from support.proto.net import Host, Net, NetConfig
 from support.proto.story import WIDE, Story
 
 MTU = 1024
@@ -128,3 +128,27 @@ def test_patience_ends_after_losses_in_sixteen_round_trips(seed: int, losses: in
         board.newest_ns = now
         assert made.infer([], None, 0, now) == [lost]
     assert made.patience_ns == behind + (behind >> 3)
+
+
+def test_an_overtaken_sack_does_not_set_the_window_back() -> None:
+    """Two SACKs with the same hole arrive in the wrong order: what the newer one said of the window holds."""
+    story = Story(reliability=ReliabilityConfig(dynamic_mpr=True, mpr=64, mpr_dest=64), cc=WIDE)
+    held: list[bytes] = []
+    story.lose(lambda sent: sent.is_data and sent.psn == 2)
+
+    def hold(net: Net, host: Host, port: int, index: int, packet: bytes) -> str | None:
+        if host.index == 1 and story.data(3) and not held:
+            held.append(packet)
+            return "drop"
+        return None
+
+    story.net.rules.append(hold)
+    story.bench.post(story.connection, 3 * 4096)
+    story.until(lambda: bool(held))
+    story.responder_host.core.set_mpr(story.connection.peer, 3)
+    story.bench.post(story.connection, 4096)
+    requestor = story.qp.requestor
+    story.until(lambda: requestor.mpr == 3)
+    story.requestor_host.core.receive_datagram(0, held[0], story.net.now)
+    assert requestor.mpr == 3
+    assert requestor.limit == requestor.board.una - 1 + 3 * 128
