@@ -703,7 +703,7 @@ def reverse_mirrors(c: Script) -> None:
     "§6",
     Need.POST,
     Need.EXACT_TIME,
-    settings=replace(_REVERSE, reverse_probes=False, tail_probe=False),
+    settings=replace(_REVERSE, ev_count=2048, reverse_probes=False, tail_probe=False),
 )
 def reverse_kept_for_proof(c: Script) -> None:
     rtt = c.settings.base_rtt_ns
