@@ -18,7 +18,6 @@ from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import format_rate
 from mrclab.lab.faults import action, kinds
 from mrclab.lab.faults.action import Effects, FailureError
-from mrclab.results import charts
 from mrclab.results.analysis import Recovery
 from mrclab.results.record import Numbers, Readings, RunResult
 from mrclab.results.recording import TIME
@@ -106,7 +105,7 @@ def _told(recovery: Recovery | None) -> str:
     back = "did not come back" if recovery.recovery_s is None else f"was back after {recovery.took}"
     return (
         f"Goodput was {format_rate(recovery.before_bps)}; {recovery.left:.1%} of the capacity was"
-        f" left. It was lowest at {recovery.lowest}, and {back}."
+        f" left. It fell to {recovery.lowest} of what was left, and {back}."
     )
 
 
@@ -130,7 +129,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
         hosts = list(result.samples)
-        bad = charts.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
+        bad = result.levels(hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
         lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {
