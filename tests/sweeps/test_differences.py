@@ -85,7 +85,7 @@ def test_pairs_are_of_one_seed_and_of_one_value_of_the_other_keys() -> None:
         at["a", 1024, 9]: 5.0, at["b", 1024, 7]: 1.0, at["c", 1024, 9]: 4.0,
     }  # fmt: skip
     assert told(differences(found, rows_of(found, values))) == [
-        ("b", "path_mtu=512", 1.0, None), ("c", "path_mtu=1024", -1.0, None),
+        ("b", "path mtu 512", 1.0, None), ("c", "path mtu 1,024", -1.0, None),
     ]  # fmt: skip
 
 

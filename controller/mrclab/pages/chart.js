@@ -96,7 +96,7 @@ export class Panel {
         ...(spec.right ? { right: { range: range(spec.right) } } : {}),
       },
       axes: [
-        axis(0, (each) => (names ? names[each] ?? "" : (spec.x.words ?? digits)(each)), {
+        axis(0, (each) => (names ? names[each] ?? "" : spec.x.names ? spec.x.names[spec.x.at.indexOf(each)] : (spec.x.words ?? digits)(each)), {
           size: deep, space: 56,
           ...(names || spec.x.at ? { splits: () => (names ? names.map((_, at) => at) : spec.x.at), grid: { show: !names, ...grid }, filter: (plot, splits) => splits } : {}) }),
         y(1, spec.y),

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from mrc_topo.base import look
-from mrc_topo.units import Unit, digits
+from mrc_topo.units import Unit, digits, shown
 
 Numbers = npt.NDArray[np.float64]
 Values = Numbers | Sequence[float]
@@ -33,6 +33,8 @@ DASHES = 4
 POINTS = 2000
 #: Numbers in a page have this many digits: finer than can be seen.
 DIGITS = 5
+#: A logarithmic axis names its places up to this many.
+LOG_TICKS = 12
 #: Tables of values list single points up to this many.
 LISTED = 60
 
@@ -118,6 +120,8 @@ def scale(axis: Axis, values: Sequence[Values]) -> tuple[float, str]:
     """Return what values of an axis are divided by, and the symbol of their unit then."""
     if isinstance(axis.unit, str):
         return 1.0, axis.unit
+    if axis.log:  # each of its ticks is written with its own unit
+        return 1.0, ""
     finite = [float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in map(_numbers, values)]
     return axis.unit.scale(max(finite, default=0.0))
 
@@ -128,6 +132,13 @@ def bounds(low: float, high: float, zero: bool) -> tuple[float, float]:
         low, high = (0.0, low * 1.1) if low > 0 else (low * 1.1, 0.0) if low < 0 else (0.0, 1.0)
     least = 0.0 if low >= 0 and (zero or high - low > 0.4 * high) else low - 0.1 * (high - low)
     return max(least, 0.0) if low >= 0 else least, high + 0.06 * (high - least)
+
+
+def place_text(axis: Axis, place: float) -> str:
+    """Return a place on the x axis as text: its name, or the number, on a logarithmic axis with its unit."""
+    if axis.ticks:
+        return axis.ticks[round(place)]
+    return shown(place, axis.unit) if axis.log and isinstance(axis.unit, Unit) else digits(place)
 
 
 def titled(axis: Axis, symbol: str) -> str:
@@ -166,7 +177,8 @@ def panel(chart: Chart, group: str) -> dict[str, Any]:
     }
     if chart.x.log:
         places = sorted({float(x) for each in chart.series for x in _numbers(each.x) / across})
-        made["x"]["at"] = places if len(places) <= 12 else None
+        if len(places) <= LOG_TICKS:
+            made["x"] |= {"at": places, "names": [place_text(chart.x, each) for each in places]}
     if group:
         made["group"] = group
     if chart.level is not None:
@@ -211,13 +223,16 @@ def html(chart: Chart) -> Markup:
     for each in chart.panels:
         symbols = scale(each.x, [one.x for one in each.series])[1], scale(each.y, [one.y for one in each.series])[1]
         titles.append((titled(each.x, symbols[0]), titled(each.y, symbols[1])))
+    keys: dict[str, Series] = {}
+    for one in (series for each in chart.panels for series in each.series):
+        keys.setdefault(one.name, one)
     heads, rows = table(chart)
     group = chart.group
     specs = {"panels": [panel(each, group or (chart.name if chart.below else "")) for each in chart.panels]}
     drawn = Drawn(
         chart=chart,
         titles=titles,
-        keys={one.name: one for each in reversed(chart.panels) for one in each.series},
+        keys=keys,
         told=f"{chart.title}. {titles[0][1]}, by {titles[0][0]}. All values are in the table below the chart.",
         heads=heads,
         rows=rows,
@@ -230,37 +245,26 @@ def html(chart: Chart) -> Markup:
 def table(chart: Chart) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows of the values: all points, or of many the least, mean and most."""
     across, x_symbol = scale(chart.x, [each.x for each in chart.series])
-    points = max((len(_numbers(each.x)) for each in chart.series), default=0)
-    rows = []
-    if points <= LISTED:
-        heads = ["", titled(chart.x, x_symbol)]
-    else:
-        heads = ["", "", ""]
-    for number, each in enumerate(chart.panels):
-        up, symbol = scale(each.y, [one.y for one in each.series])
-        name = titled(each.y, symbol)
-        for one in each.series:
+    few = max((len(each.x) for each in chart.series), default=0) <= LISTED
+    rows, titles = [], []
+    for panel_of in chart.panels:
+        up, symbol = scale(panel_of.y, [one.y for one in panel_of.series])
+        titles.append(titled(panel_of.y, symbol))
+        for one in panel_of.series:
+            label = one.name if panel_of is chart else f"{one.name}: {titles[-1]}"
             x, y = _numbers(one.x) / across, _numbers(one.y) / up
-            label = one.name if not number else f"{one.name}: {name}"
-            if points <= LISTED:
-                half = (
-                    None if one.high is None or one.low is None else (_numbers(one.high) - _numbers(one.low)) / 2 / up
-                )
-                for at, (place, value) in enumerate(zip(x, y, strict=True)):
-                    where = chart.x.ticks[round(place)] if chart.x.ticks else digits(place)
-                    shown = (
-                        digits(value)
-                        if half is None or not half[at] > 0
-                        else f"{digits(value)} ± {digits(half[at], 2)}"
-                    )
-                    rows.append([label, where, shown])
+            if few:
+                half = [0.0] * len(y)
+                if one.low is not None and one.high is not None:
+                    half = ((_numbers(one.high) - _numbers(one.low)) / 2 / up).tolist()
+                within = [f" ± {digits(each, 2)}" if each > 0 else "" for each in half]
+                values = [digits(value) for value in y.tolist()]
+                rows += [[label, place_text(chart.x, at), a + b] for at, a, b in zip(x, values, within, strict=True)]
             else:
-                known = y[np.isfinite(y)]
-                known = known if len(known) else np.zeros(1)
+                known = y[np.isfinite(y)] if np.isfinite(y).any() else np.zeros(1)
                 rows.append([label, *(digits(float(value)) for value in (known.min(), known.mean(), known.max()))])
-    _, symbol = scale(chart.y, [each.y for each in chart.series])
-    name = titled(chart.y, symbol)
-    return ([*heads, name] if points <= LISTED else [name, "least", "mean", "most"]), rows
+    heads = ["", titled(chart.x, x_symbol), titles[0]] if few else [titles[0], "least", "mean", "most"]
+    return heads, rows
 
 
 @cache

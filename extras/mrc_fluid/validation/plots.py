@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_fluid.validation.variants import SCENARIOS, Part, VariantValue
-from mrclab.studies.cells import pages
+from mrclab.pages import paper
+from mrclab.pages.paper import ink
 
-#: Colours of Okabe and Ito, which colour-blind readers tell apart; markers and dashes tell the same.
-COLOURS = {Backend.PACKETS: "#0072b2", Backend.FLUID: "#d55e00", Backend.HTSIM: "#009e73"}
+#: Markers and dashes tell what colours do.
+COLOURS = {Backend.PACKETS: ink("plane-0"), Backend.FLUID: ink("down"), Backend.HTSIM: ink("plane-2")}
 DASHES = {Backend.PACKETS: "-", Backend.FLUID: "--", Backend.HTSIM: ":"}
 MARKERS = {Backend.PACKETS: "o", Backend.FLUID: "s", Backend.HTSIM: "^"}
 #: Scenarios whose distributions are drawn together.
@@ -27,15 +27,12 @@ SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
 QUANTILES = 80
 SENDERS = (2, 4, 8, 16, 32, 64)
 _LONG = re.compile(r"(\d\.\d\d)\d+")
-#: Each text names all fonts of the list; the reader's sans-serif follows.
-FONT = {"font.sans-serif": ["DejaVu Sans"]}
 GREY = {"color": "0.5", "linewidth": 0.8}
-drawing = partial(pages.drawing, settings=FONT)
 
 
 def svg(drawn: Any) -> str:
     """Return a figure as SVG whose coordinates have two decimals, a fiftieth of a pixel, in half of the bytes."""
-    return _LONG.sub(r"\1", pages.svg_of(drawn))
+    return _LONG.sub(r"\1", paper.inline(drawn))
 
 
 def distribution(axes: Any, outcomes: Sequence[ScenarioOutcome], scenario: str) -> None:
@@ -51,7 +48,6 @@ def distribution(axes: Any, outcomes: Sequence[ScenarioOutcome], scenario: str) 
             axes.plot(points[QUANTILES // 2], 0.5, MARKERS[backend], color=COLOURS[backend], markersize=4)
     axes.set_xlabel("flow completion time, µs")
     axes.set_ylabel("share of flows")
-    axes.grid(alpha=0.3)
 
 
 def all_plots(made: SuiteResult) -> dict[str, str]:
@@ -71,7 +67,7 @@ def _goodput(made: SuiteResult) -> str:
     if not bounds:
         return ""
     names = list(bounds)
-    with drawing("goodput", figsize=(6.6, 1.2 + 0.24 * len(names))) as (drawn, axes):
+    with paper.drawing(figsize=(6.6, 1.2 + 0.24 * len(names))) as (drawn, axes):
         for row, backend in enumerate(Backend):
             found = {
                 each.scenario: each
@@ -92,7 +88,6 @@ def _goodput(made: SuiteResult) -> str:
         axes.invert_yaxis()
         axes.set_xlim(0, 1.05)
         axes.set_xlabel("goodput, as a share of the maximum flow (mean of the seeds, 95 % interval)")
-        axes.grid(alpha=0.3)
         drawn.legend(loc="outside upper center", ncols=3, fontsize=8)
         return svg(drawn)
 
@@ -112,7 +107,7 @@ def _completion(made: SuiteResult) -> str:
     chosen = [each for each in made.plan.scenarios if each.name in SHOWN]
     if len(chosen) < len(SHOWN):
         return ""
-    with drawing("completion", nrows=2, ncols=2, figsize=(6.6, 5.0)) as (drawn, axes):
+    with paper.drawing(nrows=2, ncols=2, figsize=(6.6, 5.0)) as (drawn, axes):
         for each, place in zip(chosen, axes.flat, strict=True):
             distribution(place, made.outcomes, each.name)
             place.set_title(each.name, fontsize=9)
@@ -126,7 +121,7 @@ def _incast(made: SuiteResult) -> str:
         ("packets", "", Backend.PACKETS, {"color": COLOURS[Backend.PACKETS], "linestyle": "-", "marker": "o"}),
         (
             "packets, marks at the last hop", "-marked", Backend.PACKETS,
-            {"color": "#cc79a7", "linestyle": "--", "marker": "D"},
+            {"color": ink("plane-3"), "linestyle": "--", "marker": "D"},
         ),
         ("htsim", "-marked", Backend.HTSIM, {"color": COLOURS[Backend.HTSIM], "linestyle": ":", "marker": "^"}),
     )  # fmt: skip
@@ -134,7 +129,7 @@ def _incast(made: SuiteResult) -> str:
     if not needed <= {each.name for each in made.plan.scenarios}:
         return ""
     found = {(each.scenario, each.backend, each.quantity): each for each in made.values}
-    with drawing("incast", ncols=2, figsize=(6.6, 3.0)) as (drawn, axes):
+    with paper.drawing(ncols=2, figsize=(6.6, 3.0)) as (drawn, axes):
         for place, quantity in zip(axes, (Quantity.JAIN, Quantity.TRIMMED), strict=True):
             for label, suffix, backend, style in lines:
                 own = [found.get((f"incast-{count}{suffix}", backend, quantity)) for count in SENDERS]
@@ -149,7 +144,6 @@ def _incast(made: SuiteResult) -> str:
             place.set_xticks(SENDERS, [str(each) for each in SENDERS])
             place.set_xlabel("senders")
             place.set_ylabel("Jain's index" if quantity is Quantity.JAIN else "trimmed, % of packets")
-            place.grid(alpha=0.3)
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
         return svg(drawn)
 
@@ -163,7 +157,7 @@ def _sprayers(made: SuiteResult) -> str:
     if not own:
         return ""
     names = list(dict.fromkeys(each.variant.name for each in own))
-    with drawing("sprayers", ncols=3, sharey=True, figsize=(6.6, 2.6)) as (drawn, axes):
+    with paper.drawing(ncols=3, sharey=True, figsize=(6.6, 2.6)) as (drawn, axes):
         for place, scenario in zip(axes, SCENARIOS[Part.SPRAYER], strict=True):
             _ranges(place, [each for each in own if each.scenario == scenario], names)
             place.set_title(scenario, fontsize=9)
@@ -179,12 +173,11 @@ def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> 
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, 1.08 * max(each.high for each in values))
-    axes.grid(alpha=0.3)
 
 
 def single(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> str:
     """Return the distribution of completion times of one scenario as SVG."""
-    with drawing(scenario.name, figsize=(4.6, 2.6)) as (drawn, axes):
+    with paper.drawing(figsize=(4.6, 2.6)) as (drawn, axes):
         distribution(axes, outcomes, scenario.name)
         if axes.lines:
             axes.legend(fontsize=8)

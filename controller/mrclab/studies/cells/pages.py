@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import importlib.util
 import io
 import math
 import pathlib
-import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mrc_topo.base import look
@@ -43,29 +40,6 @@ def _templates() -> jinja2.Environment:
     made = look.environment(FOLDER)
     made.filters["number"] = number
     return made
-
-
-@contextlib.contextmanager
-def drawing(name: str, settings: Mapping[str, object] = MappingProxyType({}), **size: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure of matplotlib and its axes, and close it; `settings` are added, `size` is for `subplots`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    own = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9}
-    with matplotlib.rc_context({**own, **settings}):
-        drawn, axes = pyplot.subplots(layout="constrained", **size)
-        yield drawn, axes
-        pyplot.close(drawn)
-
-
-def svg_of(drawn: Any) -> str:
-    """Return a figure of matplotlib as SVG to stand in a page; the same bytes for the same figure."""
-    sink = io.BytesIO()
-    drawn.savefig(sink, format="svg", metadata={"Date": None, "Creator": "mrclab"})
-    text = sink.getvalue().decode()
-    return re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
 
 
 def fill(template: str, **values: object) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import pathlib
 import textwrap
@@ -12,86 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mrc_topo.base.files import write_whole
+from mrclab.pages import paper
+from mrclab.pages.paper import COLOURS, DASHES, HATCHES, MARKERS, Format, ink
 from mrclab.runs.experiment import ExperimentStep
 from mrclab.studies.figures.model import CLAIMED, Axes, Event, JudgedFigure, Mark, Measure
 from mrclab.studies.figures.tables import PointRow
 
-#: What all plots have: text in SVG as shapes, so that it looks the same everywhere, and ids that repeat.
-STYLE = {
-    "svg.hashsalt": "mrclab",
-    "svg.fonttype": "path",
-    "font.size": 9,
-    "axes.axisbelow": True,
-    "hatch.linewidth": 0.6,
-}
-#: In PGF text is set by the document's own fonts.
-PGF = {"pgf.rcfonts": False, "pgf.texsystem": "pdflatex"}
-#: By format, what is written into the file beside the plot: no time, no version.
-FORMATS: dict[str, dict[str, str | None]] = {"svg": {"Date": None, "Creator": "mrclab"}, "png": {"Software": None}}
-
-
-@contextlib.contextmanager
-def _without_tex() -> Iterator[None]:
-    """Measure texts for PGF with matplotlib's own fonts, where the backend would start TeX, which few machines have.
-
-    The sizes only decide where lines of a text break apart; the document's TeX aligns each line by itself.
-    """
-    from matplotlib.backends.backend_agg import RendererAgg
-    from matplotlib.backends.backend_pgf import RendererPgf
-
-    measured = RendererAgg(1, 1, 72)
-
-    def size(self: Any, text: str, prop: Any, ismath: Any) -> Any:
-        return measured.get_text_width_height_descent(text, prop, ismath)
-
-    tex = RendererPgf.get_text_width_height_descent
-    RendererPgf.get_text_width_height_descent = size
-    try:
-        yield
-    finally:
-        RendererPgf.get_text_width_height_descent = tex
-
-
-def _for_tex(text: str) -> str:
-    """Return PGF with underscores that TeX prints: they are in texts alone, and the backend leaves them as they are."""
-    lines = text.split("\n")
-    return "\n".join(line if line.startswith("%") else line.replace("_", "\\_") for line in lines)
-
-
-def save(drawn: Any, folder: pathlib.Path, name: str) -> list[str]:
-    """Write a plot as NAME.svg, NAME.png and NAME.pgf, and close it; return the files' names.
-
-    Raises:
-        WriteError: one could not be written.
-    """
-    import matplotlib
-    from matplotlib import pyplot
-
-    made = []
-    with matplotlib.rc_context(STYLE):
-        for kind, metadata in FORMATS.items():
-            sink = io.BytesIO()
-            drawn.savefig(sink, format=kind, dpi=150, metadata=metadata)
-            write_whole(folder / f"{name}.{kind}", sink.getvalue())
-            made.append(f"{name}.{kind}")
-    drawn.set_layout_engine("none")  # the layout of the other formats stays
-    with matplotlib.rc_context({**STYLE, **PGF}), _without_tex():
-        text = io.StringIO()
-        drawn.savefig(text, format="pgf")
-        write_whole(folder / f"{name}.pgf", _for_tex(text.getvalue()))
-        made.append(f"{name}.pgf")
-    pyplot.close(drawn)
-    return made
-
-
 WIDTH, HEIGHT, BELOW = 7.2, 3.3, 1.2
-INK, GREY, BAD, GOOD = "#1c2733", "#556270", "#a33c00", "#00694d"
-#: Okabe and Ito's colours, which people with any colour vision tell apart, the darker ones first.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a5a00", "#56b4e9", "#e69f00", "#4b4bb8")
-#: Series also differ by line, marker and hatch, for print in grey. Dots would make PGF of megabytes, which stalls TeX.
-DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.2)), (0, (8, 2, 1, 2, 1, 2)))
-MARKERS = "os^DvP*X"
-HATCHES = ("", "//", "\\\\", "xx", "--", "++", "|", "/")
+INK, GREY, BAD, GOOD = map(ink, ("ink", "muted", "bad", "good"))
+FORMATS = (Format.SVG, Format.PNG, Format.PGF)
 #: What fails, by the kind of failure (`Action.kind`); without a kind it is down.
 VERBS = {
     "": "down",
@@ -256,7 +183,14 @@ def _below(
         )
     plot.set_ylim(0, top * (1.25 + 0.25 * len(names)))
     plot.set_ylabel(axes.below)
-    plot.grid(alpha=0.3)
+
+
+def _save(drawn: Any, folder: pathlib.Path, name: str) -> list[str]:
+    made = []
+    for kind in FORMATS:
+        write_whole(folder / f"{name}.{kind}", paper.file_of(drawn, kind))
+        made.append(f"{name}.{kind}")
+    return made
 
 
 def caption(judged: JudgedFigure) -> str:
@@ -277,23 +211,13 @@ def write(folder: pathlib.Path, judged: JudgedFigure, rows: Sequence[PointRow]) 
     Raises:
         WriteError: one could not be written.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     figure, axes, first = judged.figure, judged.figure.axes, judged.runs[0]
     above = [row for row in rows if row.y_is != axes.below]
     beneath = [row for row in rows if row.y_is == axes.below]
-    with matplotlib.rc_context(STYLE):
-        if beneath:
-            heights = (HEIGHT, BELOW)
-            drawn, (plot, lower) = pyplot.subplots(
-                2, sharex=True, figsize=(WIDTH, sum(heights) + 1.0), layout="constrained", height_ratios=heights
-            )
-        else:
-            drawn, plot = pyplot.subplots(figsize=(WIDTH, HEIGHT + 1.0), layout="constrained")
-            lower = plot
+    heights = [HEIGHT, BELOW] if beneath else [HEIGHT]
+    size: dict[str, Any] = {"nrows": len(heights), "sharex": True, "height_ratios": heights, "squeeze": False}
+    with paper.drawing(figsize=(WIDTH, sum(heights) + 1.0), **size) as (drawn, panels):
+        plot, lower = panels[0][0], panels[-1][0]
         curves = _curves(above, axes.kind)
         places: Mapping[str, tuple[float, float]] = {}
         if axes.kind == "steps":
@@ -339,7 +263,7 @@ def write(folder: pathlib.Path, judged: JudgedFigure, rows: Sequence[PointRow]) 
         )
         drawn.suptitle(f"{figure.name}: {figure.title}", fontsize=10, fontweight="bold", color=INK)
         drawn.legend(loc="outside lower center", fontsize=7.5, ncols=3, frameon=False)
-        return save(drawn, folder, figure.name)
+        return _save(drawn, folder, figure.name)
 
 
 def _axes(plot: Any, lower: Any, axes: Axes, curves: Mapping[str, SeedCurve], top: float) -> None:
@@ -354,7 +278,8 @@ def _axes(plot: Any, lower: Any, axes: Axes, curves: Mapping[str, SeedCurve], to
     plot.set_ylim(0, top)
     lower.set_xlabel(axes.x)
     plot.set_ylabel(axes.y)
-    plot.grid(alpha=0.3, axis="y" if axes.kind == "bars" else "both")
+    if axes.kind == "bars":
+        plot.grid(False, axis="x")
 
 
 ROW = 0.34
@@ -412,11 +337,6 @@ def write_headline(folder: pathlib.Path, judged: JudgedFigure) -> list[str]:
     Raises:
         WriteError: one could not be written.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     several = len(judged.seeds) > 1
     named = {
         "bounds": "our bounds",
@@ -425,9 +345,8 @@ def write_headline(folder: pathlib.Path, judged: JudgedFigure) -> list[str]:
         "missed": "here, outside" if not several else "median here, outside",
         "paper": "the paper's value",
     }
-    with matplotlib.rc_context(STYLE):
-        count = len(judged.measures)
-        drawn, plot = pyplot.subplots(figsize=(WIDTH, 0.9 + ROW * count), layout="constrained")
+    count = len(judged.measures)
+    with paper.drawing({"axes.grid": False}, figsize=(WIDTH, 0.9 + ROW * count)) as (drawn, plot):
         for row, measure in enumerate(judged.measures):
             _row(plot, row, measure, named)
         texts = ["\n".join(textwrap.wrap(each.what, 44)) for each in judged.measures]
@@ -456,4 +375,4 @@ def write_headline(folder: pathlib.Path, judged: JudgedFigure) -> list[str]:
             color=INK,
         )
         drawn.legend(loc="outside lower center", fontsize=7.5, ncols=4, frameon=False, labelcolor=GREY)
-        return save(drawn, folder, f"{judged.figure.name}-headline")
+        return _save(drawn, folder, f"{judged.figure.name}-headline")
