@@ -195,7 +195,7 @@ export class Panel {
       if (!text) continue;
       const x = left + plot.valToPos(value, "x"), half = names ? slot / 2 - ROOM / 2 : wide(text) / 2;
       const at = names ? x : Math.min(x, left + across + 12 - half);
-      if (x < left - 1 || x > left + across + 1 || at - half < free) continue;
+      if (x < left - 1 || x > left + across + 1 || at - half < free - 1) continue;
       add("x", text, at, top + up + 5, names ? `width:${(2 * half).toFixed(0)}px` : "");
       free = at + half + ROOM;
     }

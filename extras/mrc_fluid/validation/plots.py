@@ -14,7 +14,9 @@ from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_fluid.validation.variants import SCENARIOS, Part, VariantValue
+from mrc_topo.units import Unit, shown
 from mrclab.pages import paper
+from mrclab.pages.chart import Axis, Chart, Line, Series
 from mrclab.pages.paper import ink
 
 #: Markers and dashes tell what colours do.
@@ -175,10 +177,50 @@ def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> 
     axes.set_xlim(0, 1.08 * max(each.high for each in values))
 
 
-def single(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> str:
-    """Return the distribution of completion times of one scenario as SVG."""
-    with paper.drawing(figsize=(4.6, 2.6)) as (drawn, axes):
-        distribution(axes, outcomes, scenario.name)
-        if axes.lines:
-            axes.legend(fontsize=8)
-        return svg(drawn)
+#: Colour and dash of each backend in charts of a page.
+STYLES = {Backend.PACKETS: ("plane-0", 0), Backend.FLUID: ("down", 1), Backend.HTSIM: ("plane-2", 2)}
+
+
+def completions(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> Chart:
+    """Return the distribution of completion times of one scenario, over all seeds, by backend."""
+    shares = np.linspace(0, 1, QUANTILES + 1)
+    pooled: dict[Backend, list[float]] = {}
+    for each in outcomes:
+        if each.scenario == scenario.name and len(each.completion_us):
+            pooled.setdefault(each.backend, []).extend(time / 1e6 for time in each.completion_us)
+    every = [time for times in pooled.values() for time in times] or [0.0]
+    room = 0.03 * (max(every) - min(every)) or 0.03 * max(every)
+    series, medians = [], []
+    for backend, times in pooled.items():
+        points = np.quantile(times, shares, method="inverted_cdf")
+        # Of flows that end together the last share counts; each curve begins with none and ends with all.
+        x, last = np.unique(points[::-1], return_index=True)
+        x = np.concatenate([[min(every) - room], x, [max(every) + room]])
+        y = np.concatenate([[0.0], shares[::-1][last], [1.0]])
+        series.append(Series(backend.value, x, y, *STYLES[backend], Line.STEPS))
+        medians.append(f"{backend.value} {shown(float(points[QUANTILES // 2]), Unit.TIME)}")
+    title = f"{scenario.name}: the median flow of all seeds takes {', '.join(medians)}"
+    axes = Axis("flow completion time", Unit.TIME), Axis("share of flows that have ended", Unit.SHARE, zero=True)
+    return Chart(f"fct-{scenario.name}", title, *axes, series, scenario.title)
+
+
+def overview_charts(made: SuiteResult, intervals: bool) -> list[Chart]:
+    """Return goodput of all scenarios as a share of the maximum flow by backend, with `intervals` or without."""
+    bounds = _bounds(made)
+    names = list(bounds)
+    series = []
+    for at, backend in enumerate(Backend):
+        found = [
+            each for each in made.values
+            if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
+        ]  # fmt: skip
+        x = [names.index(each.scenario) + (at - 1) * 0.22 for each in found]
+        y = np.array([each.mean / bounds[each.scenario] for each in found])
+        half = np.array([(each.half or 0.0) * intervals / bounds[each.scenario] for each in found])
+        if found:
+            series.append(Series(backend.value, x, y, *STYLES[backend], Line.DOTS, y - half, y + half))
+    lowest = min((float(np.min(each.y)) for each in series), default=0.0)
+    title = f"Goodput is {shown(lowest, Unit.SHARE, 3)} of the maximum flow and more"
+    axes = Axis("scenario", "", ticks=names), Axis("goodput, of the maximum flow", Unit.SHARE)
+    about = "Means of the seeds with their 95 % intervals." if intervals else "Means of the seeds."
+    return [Chart("goodput", title, *axes, series, about, level=1.0)] if series else []

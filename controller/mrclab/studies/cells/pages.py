@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mrc_topo.base import look
 from mrc_topo.base.document import csv_cell
 from mrc_topo.base.files import write_whole
+from mrc_topo.units import digits
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,12 +27,9 @@ FOLDER = pathlib.Path(__file__).parent / "templates"
 
 
 def number(value: object) -> str:
-    """Return a value as pages show it: a whole number in full, another with four digits, nothing for None, all else as
-    it is."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
+    """Return a value as pages show it: a number with four digits, nothing for None, all else as it is."""
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.5g}"
+        return digits(value)
     return "" if value is None else str(value)
 
 
