@@ -154,13 +154,17 @@ export class Panel {
       const known = x.map((_, place) => place).filter((place) => least[place] !== null && least[place] !== undefined);
       const point = (place, column) => [plot.valToPos(x[place], "x", true), plot.valToPos(column[place], "y", true)];
       ctx.fillStyle = ctx.strokeStyle = ink(this.spec.series[of].colour); ctx.globalAlpha = 0.18; ctx.lineWidth = 1.5 * devicePixelRatio;
-      if (known.length > 1 && !this.spec.x.ticks) {
+      // Where there is none (null) a band ends; at the points of other curves (undefined) it goes on.
+      const runs = [[]];
+      x.forEach((_, place) => { if (least[place] === null) runs.push([]); else if (least[place] !== undefined) runs[runs.length - 1].push(place); });
+      for (const run of runs) {
+        if (run.length < 2 || (this.spec.x.ticks && !this.spec.series[of].points)) continue;
         ctx.beginPath();
-        known.forEach((place) => ctx.lineTo(...point(place, most)));
-        [...known].reverse().forEach((place) => ctx.lineTo(...point(place, least)));
+        run.forEach((place) => ctx.lineTo(...point(place, most)));
+        run.reverse().forEach((place) => ctx.lineTo(...point(place, least)));
         ctx.fill();
       }
-      if (this.spec.x.ticks || known.length < 40) {
+      if (this.spec.series[of].dots || (this.spec.series[of].points && known.length < 40)) {
         ctx.globalAlpha = 0.7; ctx.beginPath();
         for (const place of known) { ctx.moveTo(...point(place, least)); ctx.lineTo(...point(place, most)); }
         ctx.stroke();

@@ -9,8 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mrc_topo.base.files import write_whole
+from mrc_topo.units import Unit
 from mrclab.pages import paper
+from mrclab.pages.chart import Axis as PageAxis
+from mrclab.pages.chart import Chart, Line, Series, style
+from mrclab.pages.chart import Mark as PageMark
 from mrclab.pages.paper import COLOURS, DASHES, HATCHES, MARKERS, Format, ink
 from mrclab.runs.experiment import ExperimentStep
 from mrclab.studies.figures.model import CLAIMED, Axes, Event, JudgedFigure, Mark, Measure
@@ -376,3 +382,53 @@ def write_headline(folder: pathlib.Path, judged: JudgedFigure) -> list[str]:
         )
         drawn.legend(loc="outside lower center", fontsize=7.5, ncols=4, frameon=False, labelcolor=GREY)
         return _save(drawn, folder, f"{judged.figure.name}-headline")
+
+
+def page_chart(judged: JudgedFigure, rows: Sequence[PointRow]) -> Chart:
+    """Return the figure's plot for its page: medians with the range of the seeds, our bounds and the paper's values."""
+    figure, axes, first = judged.figure, judged.figure.axes, judged.runs[0]
+    line = {"steps": Line.STEPS, "lines": Line.POINTS, "bars": Line.DOTS}[axes.kind]
+    x, y = axes.x, axes.y
+    across = PageAxis(x, Unit.SIZE, log=True) if axes.log_x else PageAxis(x, "", ticks=axes.ticks)
+    curves = _curves([row for row in rows if row.y_is != axes.below], axes.kind)
+    width = 0.84 / max(len(curves), 1)
+    places = {name: width * (at + 0.5) - 0.42 if axes.kind == "bars" else 0.0 for at, name in enumerate(curves)}
+    series = [
+        Series(name, np.array(each.xs) + places[name], each.ys, *style(at), line, each.least, each.most)
+        for at, (name, each) in enumerate(curves.items())
+    ]
+    marks = [(mark, places.get(mark.series, 0.0)) for mark in figure.marks(first.results)]
+    most = max((value for each in series for value in each.y), default=1.0)
+    series += _of_paper(marks, most)
+    schedule = [step for cell in first.cells for step in (cell.experiment.schedule if cell.broken else ())]
+    happened = [PageMark(each.at_s, each.what, each.kind == "fail") for each in dict.fromkeys(events(schedule))]
+    below = None
+    beneath = _curves([row for row in rows if row.y_is == axes.below], axes.kind)
+    if beneath:
+        under = [
+            Series(name, each.xs, each.ys, *style(at), line, each.least, each.most)
+            for at, (name, each) in enumerate(beneath.items())
+        ]
+        below = Chart("", "", across, PageAxis(axes.below), under)
+    about = caption(judged).replace("\n", "; ")
+    title = f"{judged.status.value.partition(' because')[0].capitalize()}: {figure.headline}"
+    return Chart(f"chart-{figure.name}", title, across, PageAxis(y, zero=True), series, about, happened, below)
+
+
+def _of_paper(marks: Sequence[tuple[Mark, float]], most: float) -> Iterator[Series]:
+    """Yield our bounds and the paper's values, as far as there are some; `marks` with their places beside a tick."""
+    gap = math.nan
+    for name, colour, dash in (("our bounds", "muted", 2), ("the paper's value", "ink", 1)):
+        ours = name == "our bounds"
+        rows: list[tuple[float, float, float, float]] = []
+        for mark, aside in sorted(marks, key=lambda each: each[0].begin + each[1]):
+            if math.isnan(mark.low if ours else mark.paper):
+                continue
+            begin, end = mark.begin + aside, mark.end + aside
+            if rows:
+                rows.append(((rows[-1][0] + begin) / 2, gap, gap, gap))
+            y, high = (gap, min(mark.high, max(most, mark.low))) if ours else (mark.paper, gap)
+            rows += [(at, y, mark.low if ours else gap, high) for at in dict.fromkeys((begin, end))]
+        if rows:
+            x, y_of, low, up = zip(*rows, strict=True)
+            yield Series(name, x, y_of, colour, dash, Line.CURVE if ours else Line.POINTS, low, up)
