@@ -33,6 +33,7 @@ from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
 from mrclab.runs.execute import complete, run_on
 from mrclab.runs.experiment import Experiment, Workload
+from mrclab.studies.sweeps.measure import EXPERIMENT
 from mrclab.web.hub import Hub
 from mrclab.web.replay import Recorded, Replay
 from mrclab.web.state import ViewState
@@ -440,7 +441,7 @@ def test_sweep_of_the_run_has_the_raw_counts(shown: Shown) -> None:
     assert float(row["goodput_bps"]) == pytest.approx(rate, rel=1e-9)
     on_page = dict(zip(*shown.sweep_page.table("The runs"), strict=True))
     for measure, name in IN_SWEEPS.items():
-        assert on_page[measure] == str(raw.total(name)), measure
+        assert on_page[EXPERIMENT[measure].name] == f"{raw.total(name):,}", measure
     if shown.parquet is not None:
         numbers = {key: value for key, value in shown.parquet.items() if isinstance(value, float | int)}
         assert {key: float(row[key]) for key in numbers} == {key: float(value) for key, value in numbers.items()}

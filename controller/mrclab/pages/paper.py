@@ -196,8 +196,9 @@ def _panel(plot: Any, panel: Chart, whole: Chart) -> None:
         plot.axvline(at, color=colour, linewidth=0.8, linestyle=(0, (4, 2)))
         if at - last > 0.03 * (plot.get_xlim()[1] - plot.get_xlim()[0]):
             plot.annotate(
-                str(number), (at, 1.0), (0, 2), ("data", "axes fraction"), "offset points", ha="center", color=colour
-            )
+                *(str(number), (at, 1.0), (0, 2), ("data", "axes fraction"), "offset points"),
+                ha="center", color=colour, annotation_clip=False,
+            )  # fmt: skip
             last = at
     if whole.x.ticks:
         plot.set_xticks(range(len(whole.x.ticks)), ["\n".join(textwrap.wrap(each, 12)) for each in whole.x.ticks])
