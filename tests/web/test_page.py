@@ -163,7 +163,8 @@ def test_pair_panel_says_since_when_an_ev_is_in_its_state(browser: Any) -> None:
 
 
 #: Titles of axes, and whether the ticks of each are written and lie within the chart.
-AXES = """() => [[...document.querySelectorAll("#curves .axis span")].map((each) => each.textContent), [".y", ".z"].map((side) => {
+AXES = """() => [[...document.querySelectorAll("#curves .axis span")].map((each) => each.textContent),
+[".y", ".z"].map((side) => {
     const home = document.querySelector("#curves").getBoundingClientRect();
     return [...document.querySelectorAll(`#curves .words ${side}`)].map((each) => {
         const box = each.getBoundingClientRect();

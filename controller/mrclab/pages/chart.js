@@ -85,7 +85,7 @@ export class Panel {
     const y = (at, scale, more) => axis(at, (each) => scale.words ? scale.words(each) : digits(each), {
       size: upright(at), space: 34, ...more });
     const slot = () => (names ? (this.place.clientWidth - 60) / names.length : 0);
-    const deep = () => (names ? 14 * Math.max(...names.map((each) => Math.min(Math.ceil(wide(each) / Math.max(slot() - ROOM, 20)), 4))) + 8 : 20);
+    const deep = () => (names ? 14 * Math.max(...names.map((each) => Math.min(Math.ceil(wide(each) / Math.max(slot() - ROOM, 20)), 4))) + 10 : 21);
     this.plot = new uPlot({
       width: this.place.clientWidth || 600, height: this.height(), padding: [spec.marks ? 22 : 8, 12, 0, 0],
       legend: { show: false },
@@ -200,7 +200,7 @@ export class Panel {
       const x = left + plot.valToPos(value, "x"), half = names ? slot / 2 - ROOM / 2 : wide(text) / 2;
       const at = names ? x : Math.min(x, left + across + 12 - half);
       if (x < left - 1 || x > left + across + 1 || at - half < free - 1) continue;
-      add("x", text, at, top + up + 5, names ? `width:${(2 * half).toFixed(0)}px` : "");
+      add("x", text, at, top + up + 7, names ? `width:${(2 * half).toFixed(0)}px` : "");
       free = at + half + ROOM;
     }
     [["y", 1, "y"], ["right", 2, "z"]].forEach(([scale, at, kind]) => {

@@ -263,7 +263,7 @@ def table(chart: Chart) -> tuple[list[str], list[list[str]]]:
             else:
                 known = y[np.isfinite(y)] if np.isfinite(y).any() else np.zeros(1)
                 rows.append([label, *(digits(float(value)) for value in (known.min(), known.mean(), known.max()))])
-    heads = ["", titled(chart.x, x_symbol), titles[0]] if few else [titles[0], "least", "mean", "most"]
+    heads = ["curve", titled(chart.x, x_symbol), titles[0]] if few else [titles[0], "least", "mean", "most"]
     return heads, rows
 
 

@@ -95,7 +95,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
         ["mean goodput", format_rate(readings.mean_bps)],
         ["lab", f"{lab.name}: {topology.shape}, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
-        ["workload", f"{result.workload} ({parameters(result.params)}) on {len(result.ranks)} hosts"],
+        ["workload", f"{words(result.workload)} ({parameters(result.params)}) on {len(result.ranks)} hosts"],
         ["clock", f"{result.clock}{simulated}, {result.seconds:.1f} s, seed {result.seed}"],
         ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, result.clock))}, "
                                   f"{format_time(describe.ack_timeout_ns(topology))}"],
@@ -106,6 +106,11 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
     if result.fidelity.length_only:
         rows.insert(1, ["payload", Coloured(payloads.NOT_VERIFIED, "doubt")])
     return Grid(["", ""], rows)
+
+
+def words(key: str) -> str:
+    """Return a name of a file or setting for people."""
+    return key.replace("_", " ")
 
 
 def parameters(params: Mapping[str, object]) -> str:
@@ -261,8 +266,8 @@ def story(result: RunResult, topology: Topology, readings: Readings) -> str:
     happened = readings.failures
     done = f"{_many(happened, 'failure')} {'was' if happened == 1 else 'were'} caused on purpose" if happened else ""
     return (
-        f"{_many(len(result.ranks), 'host')} ran the workload {result.workload} for {result.seconds:.1f} s "
-        f"({clock}) over {planes} of {switches} each; {done or 'nothing was broken'}."
+        f"{_many(len(result.ranks), 'host')} ran the workload {words(result.workload)} "
+        f"for {result.seconds:.1f} s ({clock}) over {planes} of {switches} each; {done or 'nothing was broken'}."
     )
 
 

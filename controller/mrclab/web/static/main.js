@@ -194,7 +194,7 @@ function note(row) {
   };
   let next = list.firstElementChild;
   while (next && !earlier(next)) next = next.nextElementSibling;
-  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text,
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.what === "job" ? row.text.replaceAll("_", " ") : row.text,
     row.done_ns !== undefined && when(row.done_ns) !== when(row.t_ns) ? el("span", { class: "muted" }, ", done at ", el("time", { "data-ns": row.done_ns }, when(row.done_ns))) : null,
     row.changed > 1 ? which(row) : null), next);
   // Changes of EVs are many; what was done to the lab stays longer.
