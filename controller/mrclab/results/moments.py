@@ -1,6 +1,6 @@
 """The moment of each failure, as frames: what every link carried, what was broken, and what became of the goodput.
 
-`report.js` plays them over the picture of the lab. A frame is a string with a digit per link, in the topology's order.
+`moments.js` plays them over the picture of the lab. A frame is a string with a digit per link, in the topology's order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired"
 
 
 class MomentFrames(TypedDict):
-    """The frames of a moment that `report.js` plays (see `frames`)."""
+    """The frames of a moment that `moments.js` plays (see `frames`)."""
 
     at: float
     t: list[float]
@@ -116,7 +116,7 @@ def _cost(moment: Moment) -> float:
 
 
 def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[MomentFrames]:
-    """Return for each moment what `report.js` plays.
+    """Return for each moment what `moments.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
     since the failure). `states`: from which frame on which links and switches are down or impaired.

@@ -9,6 +9,8 @@ const POINTS = 1500;
 const WINDOW_S = 60;
 /** The server's mean over the latest iterations is over this time (`STEP_NS` of sampler.py), in seconds. */
 const MEAN_S = 2;
+/** Longer than any run, in seconds. */
+const LASTS_S = 1e7;
 
 export class Curves {
   /** `seek(seconds)` is called when a user goes to a time of a recorded run. */
@@ -176,6 +178,8 @@ export class Curves {
       else if (open.has(name)) { open.get(name).until = at; open.delete(name); }
       this.marks.push(made);
     }
+    // What has not been repaired lasts.
+    for (const each of open.values()) each.until = LASTS_S;
     if (this.panel) this.panel.marks = this.marks;
   }
 
