@@ -106,8 +106,7 @@ def run(
             error.print(text, highlight=False, soft_wrap=True)
             raise
     _show(found, folder)
-    plotted = {each.y for each in page.plots_of(found.plan)}
-    _show_differences([each for each in found.differences if each.measure in plotted])
+    _show_differences(found.differences)
     if not found.passed:
         raise SystemExit(1)
 
