@@ -31,17 +31,15 @@ STYLE: dict[str, object] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "grid.alpha": 0.3,
-    "hatch.linewidth": 0.6,
     "legend.frameon": False,
 }
 #: In PGF text is set by the document's own fonts.
 PGF: dict[str, object] = {"pgf.rcfonts": False, "pgf.texsystem": "pdflatex"}
 #: Widths in inches: a column of a paper of two, and all of its text.
 COLUMN, TEXT = 3.4, 7.0
-#: Series also differ by line, marker and hatch, for print in grey. Dots would make PGF of megabytes, which stalls TeX.
+#: Series also differ by line and marker, for print in grey. Dots would make PGF of megabytes, which stalls TeX.
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
 MARKERS = "os^DvP*X"
-HATCHES = ("", "//", "\\\\", "xx", "--", "++", "|", "/")
 
 
 class Format(StrEnum):
@@ -67,10 +65,6 @@ def ink(name: str) -> str:
     found = re.search(rf"--{name}: (#\w+)", look.part(look.STYLE))
     assert found, name
     return found[1]
-
-
-#: Okabe and Ito's colours, which people with any colour vision tell apart, the darker ones first.
-COLOURS = tuple(map(ink, ("plane-0", "down", "plane-2", "plane-3", "plane-5", "plane-4", "plane-1", "plane-6")))
 
 
 @contextlib.contextmanager

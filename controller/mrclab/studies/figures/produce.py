@@ -240,8 +240,6 @@ def _write(folder: pathlib.Path, made: JudgedFigure) -> list[str]:
     files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made))
     if rows and _can_draw():
         files += draw.write(folder, made, rows)
-    if made.measures and _can_draw():
-        files += draw.write_headline(folder, made)
     return files
 
 
