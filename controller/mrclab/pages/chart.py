@@ -7,8 +7,8 @@ time, confidence, and a second panel for differences. `paper.py` draws the same 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -202,21 +202,6 @@ def panel(chart: Chart, group: str) -> dict[str, Any]:
     return made
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """What the template shows of a chart: axes with units, the table of values, and the data for the script."""
-
-    chart: Chart
-    titles: Sequence[tuple[str, str]]
-    keys: Mapping[str, Series]
-    told: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    data: str
-    lacking: str
-    tall: Sequence[str] = field(default=("plot", "plot below", "plot below"))
-
-
 def html(chart: Chart) -> Markup:
     """Return the place of a chart in a page: title, legend, table of values, and the data for `chart.js`."""
     titles = []
@@ -229,17 +214,10 @@ def html(chart: Chart) -> Markup:
     heads, rows = table(chart)
     group = chart.group
     specs = {"panels": [panel(each, group or (chart.name if chart.below else "")) for each in chart.panels]}
-    drawn = Drawn(
-        chart=chart,
-        titles=titles,
-        keys=keys,
-        told=f"{chart.title}. {titles[0][1]}, by {titles[0][0]}. All values are in the table below the chart.",
-        heads=heads,
-        rows=rows,
-        data=look.data("", specs),
-        lacking="" if library() else "The chart is not drawn: uPlot is missing here (make web-assets).",
-    )
-    return Markup(look.fill(HERE, "chart.html", drawn=drawn))
+    told = f"{chart.title}. {titles[0][1]}, by {titles[0][0]}. All values are in the table below the chart."
+    lacking = "" if library() else "The chart is not drawn: uPlot is missing here (make web-assets)."
+    given = {"chart": chart, "titles": titles, "keys": keys, "told": told, "heads": heads, "rows": rows}
+    return Markup(look.fill(HERE, "chart.html", **given, data=look.data("", specs), lacking=lacking))
 
 
 def table(chart: Chart) -> tuple[list[str], list[list[str]]]:
