@@ -20,7 +20,7 @@ from mrclab.lab import payloads
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results import performance
 from mrclab.results.record import EXPLAINED, losses_of
-from mrclab.results.report import recovery_cells
+from mrclab.results.report import RECOVERY_HEADS, recovery_cells
 from mrclab.results.terminal import Terminal
 from mrclab.runs import again, execute
 from mrclab.runs.again import EarlierRun, RepeatReport
@@ -124,15 +124,7 @@ def show(outcome: Outcome) -> None:
     console = Terminal()
     if outcome.verdict.recoveries:
         table = Table(title="what every failure did")
-        for column in (
-            "at",
-            "what",
-            "before",
-            "capacity left",
-            "lowest",
-            "settled",
-            "recovered after (in bins of 100 ms)",
-        ):
+        for column in RECOVERY_HEADS:
             table.add_column(column, justify="left" if column == "what" else "right")
         for each in outcome.verdict.recoveries:
             table.add_row(*recovery_cells(each))
