@@ -38,13 +38,14 @@ SUMS = frozenset({"csum16", "cksum16"})
 
 @dataclass(frozen=True)
 class Crc:
-    """Polynomial without its top bit; `reflected` goes for data and remainder alike."""
+    """Polynomial without its top bit; `reflected` goes for data and remainder alike unless `remainder` differs."""
 
     width: int
     polynomial: int
     initial: int
     final_xor: int
     reflected: bool
+    remainder: bool | None = None
 
 
 CRCS = {
