@@ -15,14 +15,17 @@ from ipaddress import IPv6Address
 import pytest
 
 from mrc_host.ctl_requests import SetDenials
+from mrc_topo.labfile import load_lab
 from mrclab.lab.hosts import inside
 from mrclab.lab.processes.process import Process
+from mrclab.lab.records.capture_tail import place_of
 from mrclab.lab.records.record import LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.real import RealSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
+from p4lite_tools.entries import read_capture
 from support.lab.labs import lab_file
 from support.p4shell import need_shell
 from support.pcapng import packets
@@ -205,6 +208,17 @@ def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tm
     assert "ENTRIES" in again.stdout
 
 
+def test_directions_of_a_capture_are_those_of_the_port_that_was_named() -> None:
+    """A host's port is captured at the switch, which is the other end of its cable."""
+    topology = load_lab("default")
+    mine, uplink = place_of(topology, "h3:2"), place_of(topology, "p0-t0.1:3")
+    port = topology.hosts[3].ports[2]
+    assert mine[:2] == (topology.switch(port.t0).device_id, port.t0_port)
+    assert uplink[:2] == (topology.switch("p0-t0.1").device_id, 3)
+    assert (mine.outside, uplink.outside) == (True, False)
+    assert (mine.label, uplink.label) == ("h3:2", "p0-t0.1:3")
+
+
 @pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.parametrize("port", ["h0:1", "p1-t0.0:1"])
@@ -212,6 +226,9 @@ def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathl
     path = tmp_path / "c.pcapng"
     mrclab(lab, "capture", port, "-o", str(path), "--duration", "0.5")
     frames = packets(path.read_bytes())
+    if port == "h0:1":
+        [own] = {packet.data[:6] for packet in read_capture(path) if packet.inbound}
+        assert own in {packet.data[6:12] for packet in read_capture(path) if not packet.inbound}
     assert len({frame[:6] for frame in frames if frame[12:14] == b"\x86\xdd"}) == 2, "probes out and back"
     path = tmp_path / "d.pcapng"
     process = subprocess.Popen([*COMMAND, "capture", port, "-o", str(path)], env=lab, stderr=subprocess.PIPE, text=True)

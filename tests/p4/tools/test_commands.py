@@ -12,6 +12,7 @@ import p4lite.cli
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite_tools.commands import CommandError, Commands
 from p4lite_tools.entries import load_entries
+from p4lite_tools.interpreter.machine import Interpreter
 from support.p4.cases import pack, source
 
 ROUTES = source(
@@ -76,15 +77,15 @@ def test_a_key_in_a_list_of_one_is_the_value(tmp_path: pathlib.Path, routes: p4l
 
 def test_custom_crcs_follow_their_parameters() -> None:
     """The values are those that BMv2 gives."""
-    with p4lite.Switch(p4lite.compile(HASHES), backend="interpreter") as switch:
-        runner = Commands(switch.control, switch.replication)
-        for command in CRCS.splitlines():
-            runner.run(command)
-        switch.send(1, pack())
-        assert switch.control.messages == [f"{0xCC29} {0x18C2} {0xF32F88A3}"]
-        for wrong in ("set_crc32_parameters calc 1 1 1 true true", "set_crc16_parameters calc 0x11021 0 0 0 0"):
-            with pytest.raises(CommandError):
-                runner.run(wrong)
+    switch = Interpreter(p4lite.compile(HASHES).facts)
+    runner = Commands(switch, switch)
+    for command in CRCS.splitlines():
+        runner.run(command)
+    switch.process(1, pack())
+    assert switch.messages == [f"{0xCC29} {0x18C2} {0xF32F88A3}"]
+    for wrong in ("set_crc32_parameters calc 1 1 1 true true", "set_crc16_parameters calc 0x11021 0 0 0 0"):
+        with pytest.raises(CommandError):
+            runner.run(wrong)
 
 
 def test_old_names_of_profiles_act_on_the_profile_of_the_table(routes: p4lite.Program) -> None:
