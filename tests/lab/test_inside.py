@@ -10,18 +10,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 import pytest
 
 from mrc_host.ctl_requests import SetDenials
 from mrc_topo.labfile import load_lab
+from mrclab.cli.status import link_rows
 from mrclab.lab.hosts import inside
 from mrclab.lab.processes.process import Process
 from mrclab.lab.records.capture_tail import place_of
 from mrclab.lab.records.record import LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.real import RealSession
+from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
@@ -38,6 +41,7 @@ STATUS = {
     "agents",
     "grpc_addresses",
     "switches",
+    "links",
     "hosts",
     "hosts_alive",
     "broken",
@@ -117,9 +121,49 @@ def test_status_as_json(lab: dict[str, str]) -> None:
         assert set(switch) == {"name", "state", "ports", "ports_up", "tx_packets", "drops"}
         assert switch["ports"] == switch["ports_up"] == (3 if "t0" in switch["name"] else 2)
         assert switch["state"] == "running"
+    assert len(document["links"]) == 12
+    for link in document["links"]:
+        assert set(link) == {"name", "rate_bps", "up_bps", "down_bps", "load"}
+    assert max(link["load"] for link in document["links"]) > 0, "the hosts' probes"
     for host in document["hosts"]:
         assert set(host) == {"name", "alive", "ports_up", "sent", "received", "retransmitted", "denied_evs"}
         assert (host["alive"], host["ports_up"]) == (True, 2)
+
+
+@pytest.mark.parametrize(("link", "up", "down"), [("h0:0", 16_000, 8_000), (LINK, 8_000, 16_000)])
+def test_rates_of_a_link_are_those_of_its_switchs_port(link: str, up: int, down: int) -> None:
+    """A link's way up is away from the host: what the port of a host receives, and a T0 sends to a T1."""
+    session = VirtualSession(load_lab("tiny"))
+    try:
+        before = session.fabric.stats()
+    finally:
+        session.close()
+    topology = session.topology
+    found = topology.links[link]
+    end = found.high if found.is_host_link else found.low
+    device = topology.switch(end.node).device_id
+    port = before[device].ports[end.port]
+    counted = replace(port, tx_bytes=port.tx_bytes + 500, rx_bytes=port.rx_bytes + 1000)
+    ports = {**before[device].ports, end.port: counted}
+    after = {**before, device: replace(before[device], now_ns=before[device].now_ns + 500_000_000, ports=ports)}
+    rows = {row.name: row for row in link_rows(topology, before, after)}
+    assert rows.keys() == topology.links.keys()
+    assert (rows[link].up_bps, rows[link].down_bps) == (up, down)
+    assert rows[link].load == 16_000 / found.spec.rate
+    assert {row.load for row in rows.values() if row.name != link} == {0.0}
+    assert link not in {row.name for row in link_rows(topology, before, {})}
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_status_is_renewed_until_a_signal_comes(lab: dict[str, str]) -> None:
+    command = [*COMMAND, "status", "--watch", "--json"]
+    with subprocess.Popen(command, env=lab, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert set(json.loads(process.stdout.readline())) == STATUS
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
 
 
 @pytest.mark.lab
@@ -288,6 +332,23 @@ def test_fail_deny_allow_restore(lab: dict[str, str]) -> None:
     assert f"is not denied; denied: {LINK}" in mrclab(lab, "allow", "h0:0", code=2).stderr
     assert "denied: nothing" in mrclab(lab, "allow").stdout
     mrclab(lab, "restore", LINK)
+    assert status(lab)["broken"] == {}
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_flap_breaks_as_often_as_asked_and_leaves_nothing_broken(lab: dict[str, str]) -> None:
+    for wrong in (["--duty", "1"], ["--period", "0"], ["--count", "-1"]):
+        mrclab(lab, "flap", LINK, *wrong, code=2)
+    done = mrclab(lab, "flap", LINK, "--period", "0.1", "--duty", "0.3", "--count", "3")
+    assert f"{LINK} has flapped 3 times" in done.stdout
+    assert status(lab)["broken"] == {}
+    process = subprocess.Popen([*COMMAND, "flap", LINK, "--period", "100", "--duty", "0.9"], env=lab)
+    deadline = time.monotonic() + 60
+    while status(lab)["broken"] != {LINK: f"link down {LINK}"}:
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
     assert status(lab)["broken"] == {}
 
 
