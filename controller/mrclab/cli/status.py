@@ -272,7 +272,7 @@ def _show_links(links: Sequence[LinkRow], console: Terminal) -> None:
         return
     busiest = sorted(links, key=lambda each: -each.load)[:MOST_LINKS]
     table = Table(title="links")
-    for column in ("link", "rate", "up", "down", "load"):
+    for column in ("link", "rate", "up, Mb/s", "down, Mb/s", "load"):
         table.add_column(column, justify="left" if column == "link" else "right")
     for link in links:
         if link in busiest:
