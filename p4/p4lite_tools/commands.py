@@ -8,7 +8,7 @@ which takes more forms than the original.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 from p4lite.api.tables import action_call
 from p4lite.api.values import Control, find, match, number
@@ -47,13 +47,6 @@ class UnknownCommandError(CommandError):
     """A line that starts with the name of no command, which scripts skip as BMv2 does."""
 
     code = "unknown_command"
-
-
-@runtime_checkable
-class ChangesCrcs(Protocol):
-    """A switch whose custom CRCs can be changed."""
-
-    def set_crc(self, name: str, crc: Crc) -> None: ...
 
 
 #: Commands that name a table, and those of its action profile that took their place.
@@ -701,8 +694,6 @@ class Commands:
     def _set_crc(self, width: int, words: list[str]) -> None:
         polynomial, initial, final = (number(w, width, f"crc{width}") for w in words[1:4])
         data, remainder = (truth(words[n]) for n in (4, 5))
-        if not isinstance(self.control, ChangesCrcs):
-            raise CommandError("a compiled switch has its CRCs as constants; --backend interpreter changes them")
         self.control.set_crc(words[0], Crc(width, polynomial, initial, final, data, remainder))
 
     def do_set_crc16_parameters(self, words: list[str]) -> None:

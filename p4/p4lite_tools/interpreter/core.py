@@ -135,7 +135,8 @@ class InterpreterCore(InterpreterTables):
                 packet.headers[ref.header.name].fields[ref.field.name] = value & ((1 << ref.field.width) - 1)
 
     def set_crc(self, name: str, crc: Crc) -> None:
-        """Change the CRC of a calculation `crc16_custom` or `crc32_custom`. Raises InvalidArgument for another."""
+        """Change the CRC of a calculation `crc16_custom` or `crc32_custom`."""
+        self._custom_crc(name, crc.width)
         self.primitives.calculations.set_crc(name, crc)
 
     # --- replication ---

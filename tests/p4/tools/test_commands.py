@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from typing import Literal
 
 import pytest
 
@@ -12,7 +13,6 @@ import p4lite.cli
 from p4lite.switch.fabric.fabric import Fabric
 from p4lite_tools.commands import CommandError, Commands
 from p4lite_tools.entries import load_entries
-from p4lite_tools.interpreter.machine import Interpreter
 from support.p4.cases import pack, source
 
 ROUTES = source(
@@ -23,13 +23,15 @@ ROUTES = source(
     body="t.apply(); w.apply(); r.write(0, 1); c.count(0);",
 )
 HASHES = source(
-    locals="bit<32> one; bit<32> other; bit<32> third;",
+    types="header r_t { bit<32> one; bit<32> other; bit<32> third; }",
+    headers="r_t r;",
     body="""
-        hash(one, HashAlgorithm.crc16_custom, 32w0, { 32w0x0a000002 }, 64w0x200000000);
-        hash(other, HashAlgorithm.crc16_custom, 32w0, { 32w0x0a000001 }, 64w0x200000000);
-        hash(third, HashAlgorithm.crc32_custom, 32w0, { 32w0x0a000001 }, 64w0x200000000);
-        log_msg("{} {} {}", {one, other, third});
+        hdr.r.setValid();
+        hash(hdr.r.one, HashAlgorithm.crc16_custom, 32w0, { 32w0x0a000002 }, 64w0x200000000);
+        hash(hdr.r.other, HashAlgorithm.crc16_custom, 32w0, { 32w0x0a000001 }, 64w0x200000000);
+        hash(hdr.r.third, HashAlgorithm.crc32_custom, 32w0, { 32w0x0a000001 }, 64w0x200000000);
     """,
+    emit="pkt.emit(hdr.r);",
 )
 CRCS = """set_crc16_parameters calc 0x1021 0xffff 0x0 false false
 set_crc32_parameters calc_2 0x1edc6f41 0xffffffff 0xffffffff true true
@@ -75,17 +77,21 @@ def test_a_key_in_a_list_of_one_is_the_value(tmp_path: pathlib.Path, routes: p4l
         assert switch.control.table_size("Ig.t") == 1
 
 
-def test_custom_crcs_follow_their_parameters() -> None:
+@pytest.mark.parametrize("backend", ["interpreter", "compiled"])
+def test_custom_crcs_follow_their_parameters(backend: Literal["interpreter", "compiled"]) -> None:
     """The values are those that BMv2 gives."""
-    switch = Interpreter(p4lite.compile(HASHES).facts)
-    runner = Commands(switch, switch)
-    for command in CRCS.splitlines():
-        runner.run(command)
-    switch.process(1, pack())
-    assert switch.messages == [f"{0xCC29} {0x18C2} {0xF32F88A3}"]
-    for wrong in ("set_crc32_parameters calc 1 1 1 true true", "set_crc16_parameters calc 0x11021 0 0 0 0"):
-        with pytest.raises(CommandError):
-            runner.run(wrong)
+    program = p4lite.compile(HASHES)
+    with p4lite.Switch(program, backend=backend) as switch, p4lite.Switch(program, backend=backend) as other:
+        runner = Commands(switch.control, switch.replication)
+        before = switch.send(1, pack())
+        for command in CRCS.splitlines():
+            runner.run(command)
+        [(_, data)] = switch.send(1, pack())
+        assert data[-12:].hex() == "0000cc29000018c2f32f88a3"
+        assert other.send(1, pack()) == before, "each switch has its own"
+        for wrong in ("set_crc32_parameters calc 1 1 1 true true", "set_crc16_parameters calc 0x11021 0 0 0 0"):
+            with pytest.raises(CommandError):
+                runner.run(wrong)
 
 
 def test_old_names_of_profiles_act_on_the_profile_of_the_table(routes: p4lite.Program) -> None:
