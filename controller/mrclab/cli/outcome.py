@@ -17,6 +17,7 @@ from mrclab.cli import progress
 from mrclab.cli.common import need_namespaces
 from mrclab.cli.progress import Verbosity
 from mrclab.lab import payloads
+from mrclab.lab.session.counters import is_common
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results import performance
 from mrclab.results.record import EXPLAINED, losses_of
@@ -145,7 +146,8 @@ def show(outcome: Outcome) -> None:
         )
         console.print(" ".join(EXPLAINED), style="dim")
     counters = outcome.result.program_counters or {}
-    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
+    # A counter of the user's own program is a question that 0 answers, too.
+    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value or not is_common(key))
     console.print(f"the P4 program counted: {shown or 'nothing'}")
     if paused := _pauses(outcome):
         console.print(paused)
