@@ -17,6 +17,7 @@ import numpy as np
 
 from mrc_host.answers import Times
 from mrc_host.policy import PolicyError
+from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
 from mrclab.results import performance, verdict
@@ -78,6 +79,13 @@ EXPERIMENT = {
     "latency_p99_s": "its 99 % quantile, s; of 100 messages and more",
     "stream_least_bps": "the slowest stream, bit/s",
     "stream_most_bps": "the fastest stream, bit/s",
+    "fct_s": "median of all flows' completion times, s",
+    "fct_p99_s": "their 99 % quantile, s; of 100 flows and more",
+    "flow_slowdown": "mean of completion time over the time that a flow takes alone (docs/howto/load-a-fabric.md)",
+    "flow_slowdown_p50": "its median",
+    "flow_slowdown_p95": "its 95 % quantile; of 20 flows and more",
+    "flow_slowdown_p99": "its 99 % quantile; of 100 flows and more",
+    "flow_slowdown_p99_9": "its 99.9 % quantile; of 1000 flows and more",
     "jain": "Jain's index of fairness of all streams",
     "dip": "lowest goodput after what broke, as a share of that before",
     "settled": "lowest settled goodput after what broke, as a share of that before",
@@ -222,6 +230,13 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
     if pairs := [each.times for each in measured.latency]:
         found["latency_s"] = max(each.typical for each in pairs) / 1e9
         found["latency_p99_s"] = _tail(pairs)
+    if measured.flows:
+        taken = [each.completion_s for each in measured.flows]
+        found |= {"fct_s": quantiles.quantile(taken, 0.5), "fct_p99_s": quantiles.quantile(taken, 0.99)}
+    if slowdowns := [each.slowdown for each in measured.flows if each.slowdown is not None]:
+        found["flow_slowdown"] = float(np.mean(slowdowns))
+        for name, share in performance.SLOWDOWNS.items():
+            found[f"flow_slowdown_{name.lower().replace('.', '_')}"] = quantiles.quantile(slowdowns, share)
     if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
         found["jain"] = performance.jain(rates)
