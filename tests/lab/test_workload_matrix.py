@@ -84,7 +84,7 @@ def check_measured(name: str, result: RunResult) -> None:
             assert each["count"] == progress[host].iterations > 0
     text = "\n".join(table.text() for table in performance.tables(result))
     heads = {
-        "bandwidth": ("BW peak", "BW average", "MsgRate"),
+        "bandwidth": ("BW peak", "BW average", "MsgRate", "completion time of a message"),
         "training": ("time of a step, ms", "P50", "P99", "all_reduce"),
         "flows": ("flow completion time, µs", "P50", "P99"),
         "latency": ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%"),

@@ -259,6 +259,11 @@ def _fairness(streams: Sequence[StreamRow]) -> str:
     return f"; Jain's index of fairness {', '.join(indices)}" if 0 < len(indices) <= _MOST_INDICES else ""
 
 
+def _cells(times: Times) -> list[str]:
+    """Return times as cells under `TIMES`, in µs."""
+    return [quantiles.shown(ns, 1e-3, 2) for ns in _times(times)]
+
+
 def tables(result: RunResult) -> list[Table]:
     """Return the performance as tables of text; bandwidths are in Mb/s, times in µs."""
     found = of(result)
@@ -279,6 +284,13 @@ def tables(result: RunResult) -> list[Table]:
             for each in streams
         ]
         made.append(Table(f"bandwidth, Mb/s; messages per second{_fairness(streams)}", heads, rows))
+        rows = [
+            (f"{each.source} > {each.destination}", str(times.count), *_cells(times))
+            for each in streams
+            if (times := each.stream.completion_ns) is not None
+        ]
+        if rows:
+            made.append(Table("completion time of a message, µs", ("stream", "#messages", *TIMES), rows))
     if pairs := found.latency:
         heads = ("pair", "#bytes", "#iterations", *TIMES)
         rows = [
@@ -286,17 +298,14 @@ def tables(result: RunResult) -> list[Table]:
                 f"{each.source} > {each.destination}",
                 str(each.times.message_bytes),
                 str(each.times.count),
-                *(quantiles.shown(ns, 1e-3, 2) for ns in _times(each.times)),
+                *_cells(each.times),
             )
             for each in pairs
         ]
         made.append(Table("latency (half of the round trip), µs", heads, rows))
     if hosts := found.iterations:
         heads = ("host", "#iterations", *TIMES)
-        rows = [
-            (each.host, str(each.times.count), *(quantiles.shown(ns, 1e-3, 2) for ns in _times(each.times)))
-            for each in hosts
-        ]
+        rows = [(each.host, str(each.times.count), *_cells(each.times)) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
         made += training_tables(found.training)

@@ -240,6 +240,10 @@ def test_meter_agrees_with_the_arithmetic_of_perftest(gaps: list[tuple[int, int]
     assert got.messages_per_s == pytest.approx(1e9 * count / (completed[-1] - posted[0]))
     best = max((j - i + 1) / (completed[j] - posted[i]) for i in range(count) for j in range(i, count))
     assert got.peak_bps == pytest.approx(8e12 * best)
+    taken = [end - begin for begin, end in zip(posted, completed, strict=True)]
+    assert got.completion_ns is not None
+    assert (got.completion_ns.min, got.completion_ns.max) == (min(taken), max(taken))
+    assert got.completion_ns.mean == pytest.approx(sum(taken) / count)
 
 
 def test_a_meters_memory_is_bounded_and_its_peak_still_there() -> None:
