@@ -3,7 +3,11 @@
 -- Use: tshark -X lua_script:docs/mrc.lua -r capture.pcap, or copy this file into Wireshark's plugin folder.
 
 local mrc = Proto("mrc", "Multipath Reliable Connection")
-local udp_port = 4791
+local probe = Proto("mrcmap", "MRC Clustermapper Probe")
+local udp_port, probe_port, probe_size = 4791, 4794, 24
+
+-- MRC over IPv6 has no UDP checksum (RFC 6935). The preference counts for this run and is not saved.
+pcall(set_preference, "udp.ignore_ipv6_zero_checksum", true)
 
 -- Each header: title, size in bytes, fields in wire order as {name, bit offset, width in bits, ProtoField}.
 local headers = {}
@@ -152,7 +156,9 @@ local padding_field = ProtoField.bytes("mrc.padding", "Padding")
 local trimmed_field = ProtoField.bool("mrc.trimmed", "Trimmed by a switch")
 local entropy_field = ProtoField.uint32("mrc.entropy", "Entropy value of this packet", base.HEX)
 
-local all = { icrc_field, payload_field, padding_field, trimmed_field, entropy_field }
+local plane_field = ProtoField.uint8("mrc.plane", "Plane of this packet", base.DEC)
+
+local all = { icrc_field, payload_field, padding_field, trimmed_field, entropy_field, plane_field }
 for _, header in pairs(headers) do
   all[#all + 1] = header.item
   for _, item in ipairs(header.fields) do
@@ -164,6 +170,7 @@ mrc.fields = all
 local flow_label = Field.new("ipv6.flow")
 local source_port = Field.new("udp.srcport")
 local udp_length = Field.new("udp.length")
+local destination = Field.new("ipv6.dst")
 
 -- The inner header's value is the last one of a frame with SRv6 encapsulation.
 local function last(extractor)
@@ -205,15 +212,17 @@ function mrc.dissector(tvb, pinfo, tree)
     end
     return 0
   end
+  local entropy = (last(flow_label) % 0x10000) * 0x10000 + last(source_port)
+  local plane = math.floor(entropy / 0x10000000)
   pinfo.cols.protocol = "MRC"
   local trimmed = layout.payload and last(udp_length) > tvb:len() + 8
   pinfo.cols.info = string.format(
-    "%s%s QP=0x%06x PSN=%d",
-    layout.title, trimmed and " (trimmed)" or "", tvb:range(5, 3):uint(), tvb:range(9, 3):uint()
+    "%s%s plane=%d EV=0x%08x QP=0x%06x PSN=%d",
+    layout.title, trimmed and " (trimmed)" or "", plane, entropy, tvb:range(5, 3):uint(), tvb:range(9, 3):uint()
   )
   local root = tree:add(mrc, tvb:range(), "Multipath Reliable Connection, " .. layout.title)
-  local entropy = (last(flow_label) % 0x10000) * 0x10000 + last(source_port)
   root:add(entropy_field, entropy):set_generated()
+  root:add(plane_field, plane):set_generated()
   root:add(trimmed_field, trimmed):set_generated()
   local timestamped = tvb:range(8, 1):bitfield(3, 1) == 1
   local padding = tvb:range(1, 1):bitfield(2, 2)
@@ -246,3 +255,36 @@ function mrc.dissector(tvb, pinfo, tree)
 end
 
 DissectorTable.get("udp.port"):add(udp_port, mrc)
+
+local probe_fields = {
+  { "magic", 0, 8, ProtoField.string("mrcmap.magic", "magic") },
+  { "target", 8, 4, ProtoField.uint32("mrcmap.target", "target", base.DEC, nil, nil, "number of the sender's target") },
+  { "sequence", 12, 4, ProtoField.uint32("mrcmap.sequence", "sequence", base.DEC, nil, nil, "number of the probe") },
+  { "sent", 16, 8, ProtoField.uint64("mrcmap.sent", "sent", base.DEC, nil, nil, "the sender's clock in ns") },
+}
+local probe_plane = ProtoField.uint8("mrcmap.plane", "Plane of this packet", base.DEC)
+probe.fields = { probe_plane, probe_fields[1][4], probe_fields[2][4], probe_fields[3][4], probe_fields[4][4] }
+
+-- A probe comes back to its sender on the plane that its uSIDs name.
+function probe.dissector(tvb, pinfo, tree)
+  if tvb:len() < probe_size then
+    return 0
+  end
+  pinfo.cols.protocol = "MRCMAP"
+  local root = tree:add(probe, tvb:range(0, probe_size))
+  for _, item in ipairs(probe_fields) do
+    root:add(item[4], tvb:range(item[2], item[3]))
+  end
+  local outer, plane = { destination() }, ""
+  if #outer > 1 then
+    local number = outer[1].range:range(4, 1):bitfield(0, 4)
+    root:add(probe_plane, number):set_generated()
+    plane = string.format(" plane=%d", number)
+  end
+  pinfo.cols.info = string.format(
+    "Clustermapper probe%s target=%d sequence=%d", plane, tvb:range(8, 4):uint(), tvb:range(12, 4):uint()
+  )
+  return probe_size
+end
+
+DissectorTable.get("udp.port"):add(probe_port, probe)

@@ -331,7 +331,7 @@ def sweep_measures() -> str:
     lines += ["A run of an experiment has one row, a run of a comparison one row for each variant and condition.", ""]
     for kind, columns in measure.METRICS.items():
         lines += [f"## Of a run of {'an' if kind[0] in 'aeiou' else 'a'} {kind}", ""]
-        lines += table(["measure", "meaning"], [[code(name), cell(text)] for name, text in columns.items()])
+        lines += table(["measure", "meaning"], [[code(name), cell(each.text)] for name, each in columns.items()])
     return "\n".join(lines)
 
 

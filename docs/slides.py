@@ -10,6 +10,7 @@ from the npm registry once, by the hash in `slides.json`, into `build/slides`, a
 from __future__ import annotations
 
 import argparse
+import base64
 import html
 import os
 import pathlib
@@ -33,6 +34,7 @@ DECKS: Final = {
         ("mrc", "demonstration", "usid", "spraying", "queues", "loss", "failures", "end"),
     ),
 }
+IMAGE = re.compile(r"\]\((\.\./[^)\s]+\.svg)\)")
 LINK = re.compile(r"\]\((\.\.?/[^)\s#]+)(#[^)\s]*)?\)")
 PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -40,9 +42,11 @@ PAGE: Final = """<!doctype html>
 <link rel="stylesheet" href="reveal/reset.css"><link rel="stylesheet" href="reveal/reveal.css">
 <link rel="stylesheet" href="reveal/white.css">
 <style>.reveal{{font-size:30px}}.reveal pre{{font-size:.62em;width:100%;box-shadow:none}}
-.reveal table{{font-size:.75em}}
+.reveal table{{font-size:.75em;margin:0 auto}}.reveal ul,.reveal ol,.reveal pre{{text-align:left}}
+.reveal ul,.reveal ol{{display:inline-block;max-width:90%}}.reveal img{{max-height:500px;width:90%;object-fit:contain}}
+.reveal .slide-number{{bottom:.8rem;left:1rem;right:auto}}.reveal h2{{color:#0072b2}}.reveal{{color:#1c2733}}
 .reveal pre code{{max-height:560px;padding:.6em;background:#f6f8fa}}.reveal h1,.reveal h2{{text-transform:none}}
-.reveal section{{text-align:left}}</style></head>
+</style></head>
 <body><div class="reveal"><div class="slides">
 {sections}
 </div></div>
@@ -85,7 +89,12 @@ def _linked(text: str) -> str:
         page = re.sub(r"(README)?\.md$", lambda end: "index.html" if end[1] else ".html", target)
         return f"]({os.path.relpath(page.removeprefix('../'), 'teaching/decks')}{found[2] or ''})"
 
-    return LINK.sub(there, text)
+    def inside(found: re.Match[str]) -> str:
+        data = base64.b64encode((PARTS / found[1]).read_bytes()).decode()
+        return f"](data:image/svg+xml;base64,{data})"
+
+    # A deck is one file: its figures are in it.
+    return LINK.sub(there, IMAGE.sub(inside, text))
 
 
 def write(folder: pathlib.Path) -> list[pathlib.Path]:

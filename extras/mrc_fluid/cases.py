@@ -68,6 +68,20 @@ _DEAD = {
 }
 
 
+class Modelled(Enum):
+    """What a run tells of the time after its first failure, and is not told where the model is off by more than
+    `MOST_OFF` in one of the run's cases."""
+
+    GOODPUT = "goodput"
+    STEPS = "time of a step"
+
+
+#: The largest error with which a quantity is still told as a number.
+MOST_OFF = 0.15
+#: Messages of this many times the packets of the compared flows are streams.
+STREAM = 4
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The model beside packets at one size, in flows of `packets` packets: for each kind of failure the relative
@@ -129,8 +143,8 @@ def _off(error: float) -> str:
     """Return a relative error as text: `69% too high`."""
     whole = round(abs(error) * 100)
     if not whole:
-        return "right within 0.5%"
-    return f"{whole}% too {'high' if error > 0 else 'low'}"
+        return "right within 0.5 %"
+    return f"{whole} % too {'high' if error > 0 else 'low'}"
 
 
 @cache
@@ -164,6 +178,30 @@ def _error(packets: float, model: float) -> float:
 def own_errors(loaded: Loaded) -> list[OwnError]:
     """Return how far the model is off in each case of a cluster with its failures."""
     return [_own(case.value, loaded.shape.nics) for case in cases_of(loaded)]
+
+
+def streaming(loaded: Loaded) -> int:
+    """Return the packets of a run's shortest message where all are much longer than compared flows; 0 elsewhere."""
+    packets = min((job.message // loaded.cluster.path_mtu for job in loaded.cluster.jobs), default=0)
+    longest = max((each.packets for each in comparisons()), default=0)
+    return packets if packets >= STREAM * longest else 0
+
+
+def not_modelled(loaded: Loaded) -> dict[Modelled, str]:
+    """Return the quantities that a cluster with its failures is not told as numbers, each with the reason.
+
+    Goodput of long messages is that of streams, where these were compared; a step ends with its slowest flow.
+    """
+    found: dict[Modelled, str] = {}
+    long = streaming(loaded)
+    for each in own_errors(loaded):
+        streams = long and each.streams is not None
+        errors = {Modelled.GOODPUT: each.streams if streams else each.goodput, Modelled.STEPS: each.p99}
+        for quantity, error in errors.items():
+            if error is not None and abs(error) > MOST_OFF:
+                what = "goodput" if quantity is Modelled.GOODPUT else "P99 of flows"
+                found.setdefault(quantity, f"{each.case}: beside packets {what} is {_off(error)}")
+    return found
 
 
 def accuracy(loaded: Loaded) -> str:

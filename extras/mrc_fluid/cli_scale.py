@@ -25,7 +25,7 @@ from mrc_fluid.effective import INTERVALS
 from mrc_fluid.schema import MAX_DAYS, YearSpec
 from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import interruptible
-from mrc_topo.units import format_rate, format_time
+from mrc_topo.units import Unit, format_rate, format_time, shown
 from mrclab.cli.progress import steps, study_progress
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
@@ -124,6 +124,8 @@ def _accuracy(loaded: Loaded) -> Iterator[str]:
     yield NATURE
     yield f"In this run's own case, beside packets ({limits.PAGE}):"
     yield from (f"  {each.text}" for each in cases.own_errors(loaded))
+    for quantity, why in cases.not_modelled(loaded).items():
+        yield f"  not modelled, so not told: {quantity.value} after the first failure ({why})"
     if near := limits.limits_of(loaded):
         yield (
             "Those comparisons have two tiers, and one element that fails. Cases beyond them were held "
@@ -154,6 +156,7 @@ def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
         "folder": str(folder),
         "caveat": cases.accuracy(result.loaded),
         "own_cases": [each.document() for each in own],
+        "not_modelled": {each.value: why for each, why in cases.not_modelled(result.loaded).items()},
         "limits": [*(each.text for each in own), *limits.limits_of(result.loaded)],
     }
 
@@ -165,10 +168,14 @@ def _show(made: CalibrationRun) -> None:
                    "slowest step"):  # fmt: skip
         table.add_column(column)
     first = result.steps[0].goodput
+    unknown = cases.not_modelled(result.loaded)
     for step in result.steps:
         at = f"{step.bin * result.loaded.cluster.bin / 1e9:.3g} s"
-        slowest = f"{max(step.jobs) * 1e3:.3f} ms"
-        goodput = (format_rate(step.goodput), f"{step.goodput / first:.2%}" if first else "-")
+        slowest = shown(max(step.jobs), Unit.TIME)
+        goodput = [format_rate(step.goodput), shown(step.goodput / first, Unit.SHARE) if first else "-"]
+        if step is not result.steps[0]:
+            goodput = [report.NOT_MODELLED, "-"] if cases.Modelled.GOODPUT in unknown else goodput
+            slowest = report.NOT_MODELLED if cases.Modelled.STEPS in unknown else slowest
         row = (at, *goodput, f"{step.lost:,.0f}", f"{step.probes:,.0f}", f"{step.hit:,}")
         table.add_row(*row, f"{step.evs['bad']:,}", slowest)
     console.print(table)
@@ -185,8 +192,8 @@ def _show(made: CalibrationRun) -> None:
     if made.effective:
         console.print("effective training time by the interval between checkpoints:")
         for name, rates, interruptions, *shares, best in report.effective_rows(made):
-            shown = ", ".join(f"{minutes:g} min {share}" for minutes, share in zip(INTERVALS, shares, strict=True))
-            text = f"{name}, failure rates times {rates}, {interruptions} interruptions: {shown}; Daly's: {best}"
+            kept = ", ".join(f"{minutes:g} min {share}" for minutes, share in zip(INTERVALS, shares, strict=True))
+            text = f"{name}, failure rates times {rates}, {interruptions} interruptions: {kept}; Daly's: {best}"
             console.print(f"  {text}", highlight=False)
     for design, cost in made.bills:
         text = f"{design.name}: {design.total_switches:,} switches for {cost.switch_usd / 1e6:,.0f} million USD"

@@ -13,8 +13,10 @@ from typing import TypeVar
 from p4lite.api.tables import action_call
 from p4lite.api.values import Control, find, match, number
 from p4lite.errors import P4liteError
+from p4lite.switch.codegen.calculations import Crc
 from p4lite.switch.errors import ControlError
-from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
+from p4lite.switch.fabric.switch import FabricSwitch
+from p4lite.switch.fabric.values import CloneSession, FabricError, QueueLimits, Replica
 from p4lite.switch.multicast import Nodes, Replication
 from p4lite.switch.program.entry import (
     ActionCall,
@@ -29,6 +31,7 @@ from p4lite.switch.program.entry import (
 )
 from p4lite.switch.program.facts import ActionFacts, Array, Profile, TableFacts
 from p4lite.switch.runtime.arrays import MeterConfig
+from p4lite.switch.runtime.profiles import ProfileMember
 from p4lite.switch.runtime.tables import Entry
 
 T = TypeVar("T")
@@ -40,9 +43,34 @@ class CommandError(P4liteError):
     code = "bad_command"
 
 
+class UnknownCommandError(CommandError):
+    """A line that starts with the name of no command, which scripts skip as BMv2 does."""
+
+    code = "unknown_command"
+
+
+#: Commands that name a table, and those of its action profile that took their place.
+OLD_NAMES = {
+    **{
+        f"table_indirect_{name}": f"act_prof_{name}"
+        for name in (
+            "create_member", "delete_member", "modify_member", "create_group", "delete_group",
+            "add_member_to_group", "remove_member_from_group",
+        )
+    },
+    "table_dump_member": "act_prof_dump_member",
+    "table_dump_group": "act_prof_dump_group",
+}  # fmt: skip
+
+
 def parse_number(text: str) -> int:
     """Return a number (decimal, 0x, 0b, 0o); ValueError otherwise."""
     return int(text) if text.isdigit() else int(text, 0)
+
+
+def truth(text: str) -> bool:
+    """Return whether a word is true: true, false or a number; ValueError otherwise."""
+    return text.lower() == "true" if text.lower() in ("true", "false") else bool(parse_number(text))
 
 
 def shown_match(value: MatchValue, width: int) -> str:
@@ -73,15 +101,28 @@ def shown_action(actions: Mapping[str, ActionFacts], action: EntryAction | None)
 
 
 class Commands:
-    """Executes commands; `write` gets each line that they print."""
+    """Executes commands; `write` gets each line that they print.
 
-    def __init__(self, control: Control, replication: Replication, write: Callable[[str], None] = print) -> None:
+    `device` is the switch that has the ports, `clock` its time in ns; a switch of the interpreter takes any port.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        replication: Replication,
+        write: Callable[[str], None] = print,
+        *,
+        device: FabricSwitch | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self.control = control
         self.program = control.program
         self.replication = replication
         self.write = write
+        self.device = device
+        self.clock = clock or (lambda: getattr(control, "now_ns", 0))
         self.nodes = Nodes(replication)
-        self.names = sorted(n.removeprefix("do_") for n in dir(self) if n.startswith("do_"))
+        self.names = sorted([*(n.removeprefix("do_") for n in dir(self) if n.startswith("do_")), *OLD_NAMES])
 
     def run(self, line: str) -> None:
         """Execute a line; empty ones and comments do nothing. Raises CommandError."""
@@ -91,11 +132,17 @@ class Commands:
 
     def execute(self, words: list[str]) -> None:
         """Execute a command with its arguments. Raises CommandError."""
-        method: Callable[[list[str]], None] | None = getattr(self, "do_" + words[0], None)
-        if method is None:
-            raise CommandError(f"there is no command '{words[0]}'; there are: {', '.join(self.names)}")
+        if words[0] not in self.names:
+            raise UnknownCommandError(f"there is no command '{words[0]}'; 'help' lists them")
+        method: Callable[[list[str]], None] = getattr(self, "do_" + OLD_NAMES.get(words[0], words[0]))
         try:
-            method(words[1:])
+            arguments = words[1:]
+            if words[0] in OLD_NAMES:
+                table = self._table(arguments[0])
+                if table.action_profile is None:
+                    raise CommandError(f"table {table.name} has no action profile")
+                arguments[0] = table.action_profile
+            method(arguments)
         except IndexError:
             raise CommandError(f"{words[0]}: arguments are missing; usage: {self.usage(words[0])}") from None
         except (ControlError, FabricError, ValueError) as error:
@@ -103,7 +150,7 @@ class Commands:
 
     def usage(self, name: str) -> str:
         """Return how a command is written."""
-        text = getattr(self, "do_" + name).__doc__ or name
+        text = getattr(self, "do_" + OLD_NAMES.get(name, name)).__doc__ or name
         return str(text).partition(": ")[2].rstrip(".") or name
 
     def complete(self, line: str, text: str) -> list[str]:
@@ -336,11 +383,31 @@ class Commands:
         members.remove(member)
         self.control.group_modify(profile, group, members)
 
+    def do_table_indirect_reset_default(self, words: list[str]) -> None:
+        """Give a table its default action of the program: table_indirect_reset_default TABLE."""
+        self.do_table_reset_default(words)
+
+    def _dump_member(self, profile: Profile, member: ProfileMember) -> None:
+        self.write(f"Dumping member {member.member}\nAction: {shown_action(profile.actions, member.action)}")
+
+    def do_act_prof_dump_member(self, words: list[str]) -> None:
+        """Show a member of a profile: act_prof_dump_member PROFILE MEMBER."""
+        profile, wanted = self._profile(words[0]), parse_number(words[1])
+        found = next((m for m in self.control.members(profile.name) if m.member == wanted), None)
+        if found is None:
+            raise CommandError(f"action profile '{profile.name}' has no member {wanted}")
+        self._dump_member(profile, found)
+
+    def do_act_prof_dump_group(self, words: list[str]) -> None:
+        """Show a group of a profile: act_prof_dump_group PROFILE GROUP."""
+        group = parse_number(words[1])
+        self.write(f"Dumping group {group}\nMembers: {self._members(self._profile(words[0]).name, group)}")
+
     def do_act_prof_dump(self, words: list[str]) -> None:
         """Show a profile: act_prof_dump PROFILE."""
         profile = self._profile(words[0])
         for member in self.control.members(profile.name):
-            self.write(f"Dumping member {member.member}\nAction: {shown_action(profile.actions, member.action)}")
+            self._dump_member(profile, member)
         for group in self.control.groups(profile.name):
             self.write(f"Dumping group {group.group}\nMembers: {list(group.members)}")
 
@@ -378,15 +445,24 @@ class Commands:
         """Delete a multicast group: mc_mgrp_destroy GROUP."""
         self.nodes.delete_group(parse_number(words[0]))
 
+    @staticmethod
+    def _ports(words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return ports and LAGs, which a `|` separates."""
+        at = words.index("|") if "|" in words else len(words)
+        return [parse_number(w) for w in words[:at]], [parse_number(w) for w in words[at + 1 :]]
+
     def do_mc_node_create(self, words: list[str]) -> None:
-        """Create a multicast node: mc_node_create RID PORT..."""
-        rid, *ports = (parse_number(w) for w in words)
-        self.write(f"node was created with handle {self.nodes.create(rid, ports)}")
+        """Create a multicast node: mc_node_create RID PORT... [| LAG...]."""
+        handle = self.nodes.create(parse_number(words[0]), *self._ports(words[1:]))
+        self.write(f"node was created with handle {handle}")
 
     def do_mc_node_update(self, words: list[str]) -> None:
-        """Give a multicast node other ports: mc_node_update NODE PORT..."""
-        node, *ports = (parse_number(w) for w in words)
-        self.nodes.update(node, ports)
+        """Give a multicast node other ports: mc_node_update NODE PORT... [| LAG...]."""
+        self.nodes.update(parse_number(words[0]), *self._ports(words[1:]))
+
+    def do_mc_set_lag_membership(self, words: list[str]) -> None:
+        """Give a LAG its ports: mc_set_lag_membership LAG PORT..."""
+        self.nodes.set_lag(parse_number(words[0]), [parse_number(w) for w in (words[1], *words[2:])])
 
     def do_mc_node_associate(self, words: list[str]) -> None:
         """Add a node to a group: mc_node_associate GROUP NODE."""
@@ -532,6 +608,101 @@ class Commands:
         name = self._value_set(words[0])
         for value in self.control.value_set_values(name):
             self.control.value_set_delete(name, value)
+
+    # --- the switch ---
+
+    def do_help(self, words: list[str]) -> None:
+        """List the commands: help."""
+        self.write("\n".join(self.names))
+
+    def do_show_ports(self, words: list[str]) -> None:
+        """List the ports: show_ports."""
+        self.write(f"{'port #':^10}{'iface name':^20}{'status':^10}extra info\n" + "=" * 50)
+        for at, port in sorted(self.device.ports.items() if self.device else ()):
+            up = "UP" if port.is_up("outgoing") and port.is_up("incoming") else "DOWN"
+            self.write(f"{at:^10}{port.interface or port.name:^20}{up:^10}".rstrip())
+
+    def _without_effect(self, name: str, why: str) -> None:
+        self.write(f"{name}: accepted without effect: {why}")
+
+    def do_port_add(self, words: list[str]) -> None:
+        """Attach an interface: port_add INTERFACE PORT [CAPTURE]."""
+        interface, number = words[0], parse_number(words[1])
+        if self.device is None:
+            self._without_effect("port_add", "an interpreted switch has every port")
+        else:
+            self.device.add_port(number, interface=interface, pcap=words[2] if len(words) > 2 else None)
+
+    def do_port_remove(self, words: list[str]) -> None:
+        """Detach an interface: port_remove PORT."""
+        number = parse_number(words[0])
+        if self.device is None:
+            self._without_effect("port_remove", "an interpreted switch has every port")
+        else:
+            self.device.remove_port(number)
+
+    def do_set_queue_depth(self, words: list[str]) -> None:
+        """Limit queues: set_queue_depth PACKETS [PORT [PRIORITY]]."""
+        depth, *where = (parse_number(w) for w in (words[0], *words[1:3]))
+        if self.device is None:
+            self._without_effect("set_queue_depth", "an interpreted switch has no queues")
+            return
+        for port in [self.device.port(where[0])] if where else list(self.device.ports.values()):
+            port.set_queue(QueueLimits(packets=depth), where[1] if len(where) > 1 else None)
+
+    def do_set_queue_rate(self, words: list[str]) -> None:
+        """Accept a rate of queues: set_queue_rate PACKETS_PER_SECOND [PORT [PRIORITY]]."""
+        for word in (words[0], *words[1:3]):
+            parse_number(word)
+        self._without_effect("set_queue_rate", "ports have rates of bits per second (p4lite switch: RATE of -i)")
+
+    def do_switch_info(self, words: list[str]) -> None:
+        """Describe the switch: switch_info."""
+        device = self.device.device_id if self.device else 0
+        for name, value in (("device_id", device), ("program", self.program.name)):
+            self.write(f"{name:15}: {value}")
+
+    def do_get_time_elapsed(self, words: list[str]) -> None:
+        """Show the microseconds since the switch started: get_time_elapsed."""
+        self.write(str(self.clock() // 1_000))
+
+    def do_reset_state(self, words: list[str]) -> None:
+        """Empty tables, profiles, arrays and multicast, as at the start but for mirror sessions: reset_state."""
+        control, facts = self.control, self.program
+        for table in facts.tables.values():
+            if not table.const_entries:
+                control.table_clear(table.name)
+        for profile in facts.action_profiles:
+            for group in list(control.groups(profile)):
+                control.group_delete(profile, group.group)
+            for member in list(control.members(profile)):
+                control.member_delete(profile, member.member)
+        for reset, arrays in (
+            (self.do_counter_reset, facts.counters),
+            (self.do_register_reset, facts.registers),
+            (self.do_pvs_clear, facts.value_sets),
+        ):
+            for name in arrays:
+                reset([name])
+        for meter in facts.meters.values():
+            for index in range(meter.size if meter.table is None else 0):
+                control.meter_set(meter.name, index, None)
+        for mgrp in list(self.replication.multicast_groups()):
+            self.replication.delete_multicast_group(mgrp)
+        self.nodes = Nodes(self.replication)
+
+    def _set_crc(self, width: int, words: list[str]) -> None:
+        polynomial, initial, final = (number(w, width, f"crc{width}") for w in words[1:4])
+        data, remainder = (truth(words[n]) for n in (4, 5))
+        self.control.set_crc(words[0], Crc(width, polynomial, initial, final, data, remainder))
+
+    def do_set_crc16_parameters(self, words: list[str]) -> None:
+        """Change a crc16_custom: set_crc16_parameters NAME POLYNOMIAL INITIAL FINAL_XOR REFLECT_DATA REFLECT_REST."""
+        self._set_crc(16, words)
+
+    def do_set_crc32_parameters(self, words: list[str]) -> None:
+        """Change a crc32_custom: set_crc32_parameters NAME POLYNOMIAL INITIAL FINAL_XOR REFLECT_DATA REFLECT_REST."""
+        self._set_crc(32, words)
 
 
 __all__ = ["ActionCall", "CommandError", "Commands", "Replica", "shown_action", "shown_match"]

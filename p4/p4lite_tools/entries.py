@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,18 @@ from p4lite.switch.bmv2.reader import JsonNode
 from p4lite.switch.errors import ControlError, ProgramError
 from p4lite.switch.fabric.values import CloneSession, FabricError, Replica
 from p4lite.switch.multicast import Replication
-from p4lite_tools.commands import CommandError, Commands
+from p4lite_tools.commands import CommandError, Commands, UnknownCommandError
 
 
-def load_entries(path: Path, control: Control, replication: Replication) -> None:
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def load_entries(path: Path, control: Control, replication: Replication, report: Callable[[str], None] = _warn) -> None:
     """Apply a file to a switch: a `.json` in the form of sX-runtime.json, else commands. Raises CommandError.
 
-    The message has file and line, or file and place. What came before it has been applied.
+    The message has file and line, or file and place. What came before it has been applied. A line that is no command
+    is reported and left out.
     """
     try:
         text = read_text(path)
@@ -40,6 +46,8 @@ def load_entries(path: Path, control: Control, replication: Replication) -> None
     for number, line in enumerate(text.splitlines(), 1):
         try:
             commands.run(line)
+        except UnknownCommandError as error:
+            report(f"{path}:{number}: {error}")
         except CommandError as error:
             raise CommandError(f"{path}:{number}: {error}") from None
 
@@ -87,7 +95,11 @@ def _entry(node: JsonNode, control: Control) -> None:
         control.table_set_default(table.name, call)
         return
     # Pairs of JSON are lists: a prefix with its length, a value with its mask, the ends of a range.
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in (matched.value if matched else {}).items()}
+    # A list of one is the one, as in the tutorials.
+    given_key: Mapping[str, Any] = matched.value if matched is not None else {}
+    values = {
+        name: v if not isinstance(v, list) else v[0] if len(v) == 1 else tuple(v) for name, v in given_key.items()
+    }
     priority = node.get("priority")
     # The file has P4Runtime's priorities, of which the higher wins; the switch has BMv2's, of which the lower wins.
     own = PRIORITY_PIVOT - (priority.int() if priority is not None else 0) if table.needs_priority else 0

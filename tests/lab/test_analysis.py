@@ -320,11 +320,11 @@ def test_ports_that_stood_still_have_a_chart(column: str) -> None:
     assert seconds == pytest.approx([0.1 * number for number in range(1, 11)])
     assert shares == pytest.approx([0.5] * 10)
     assert found["p0-t0.0:2"][1].sum() == pytest.approx(0.2)
-    (made,) = charts.stall_plots(standing(column))
-    assert made.plot.title == charts.STALLS[column][0]
-    assert [each.name for each in made.plot.curves] == list(found)
+    ((name, _, _, lines),) = charts.stall_series(standing(column))
+    assert name == column
+    assert [each.name for each in lines] == list(found)
 
 
 def test_fabric_without_pauses_has_no_chart_of_stalls() -> None:
-    assert charts.stall_plots(standing("other_ns")) == []
-    assert charts.stall_plots(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []
+    assert charts.stall_series(standing("other_ns")) == []
+    assert charts.stall_series(result_of(document(lambda t: FULL_BPS, [], 1.0) | {"fabric": []})) == []

@@ -113,7 +113,7 @@ def test_without_time_for_new_probes_what_they_name_is_said_to_be_of_the_past() 
     assert [result.past_findings(each) for each in (fail, restore)] == [[], [link]]
     told = [each.text for each in history(result, session.topology) if each.what is What.DETECTED]
     assert told == [
-        f"h3 notices it first; probes of the hosts name {link} before the next action",
+        f"h3 notices it first, 6.9 ms after its injection; probes of the hosts name {link} before the next action",
         f"{link}: healthy again; the hosts' latest probes were still of before",
     ]
     judged = verdict.judge(result, session.topology, Expectation(localised=True))

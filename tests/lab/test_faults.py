@@ -374,6 +374,7 @@ def test_flapping() -> None:
     mend = Action("restore", PORT, "impair")
     assert step.actions() == [(1.0, fail), (1.25, mend), (1.5, fail), (1.75, mend)]
     assert flapping(fail, 1.0, 0.5, 2) == step.actions()
+    assert [at for at, _ in flapping(fail, 1.0, 2.0, 2, duty=0.25)] == [1.0, 1.5, 3.0, 3.5]
 
 
 def test_the_documentation_has_a_row_for_every_kind_with_its_targets_and_settings() -> None:

@@ -84,13 +84,13 @@ def test_the_page_is_the_same_for_the_same_inputs(made: pathlib.Path, tmp_path: 
     assert contents(tmp_path) == contents(made)
     names = set(contents(made))
     assert {"index.html", "small.csv", "small-checks.csv"} <= names
-    assert {f"small{part}.{kind}" for part in ("", "-headline") for kind in ("svg", "png", "pgf")} <= names
+    assert {f"small.{kind}" for kind in ("svg", "png", "pgf")} <= names
 
 
 def test_page_of_figures_loads_nothing_from_elsewhere(made: pathlib.Path) -> None:
     page = (made / "index.html").read_text()
     assert "reproduced" in page
-    assert 'src="small.svg"' in page
+    assert '<figure class="chart" id="chart-small">' in page
     asked = re.findall(r"(?:src|href)=\"([^\"#]+)\"", page)
     assert asked
     assert all((made / each).is_file() for each in asked)

@@ -124,6 +124,7 @@ BAD_BMV2: dict[str, tuple[Callable[[pathlib.Path], object], str]] = {
     "silent": (lambda path: program(path, "exec sleep 9"), "BMv2 does not start: .*--version: no answer within 0.2 s"),
     "no program": (lambda path: program(path, "").write_bytes(b"\x7fELF"), "--version: Exec format error"),
     "old": (lambda path: program(path, "echo 1.10.0"), "BMv2 is too old: .* is version 1.10.0, and 1.13 is needed"),
+    "no Thrift": (lambda path: program(path, "echo 1.15.0 --device-id"), "BMv2 was built without Thrift, .*"),
 }
 
 

@@ -10,19 +10,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import IPv6Address
 
 import pytest
 
 from mrc_host.ctl_requests import SetDenials
+from mrc_topo.labfile import load_lab
+from mrclab.cli.status import link_rows
 from mrclab.lab.hosts import inside
 from mrclab.lab.processes.process import Process
+from mrclab.lab.records.capture_tail import place_of
 from mrclab.lab.records.record import LabRecord, LabState
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.session.real import RealSession
+from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
+from p4lite_tools.entries import read_capture
 from support.lab.labs import lab_file
 from support.p4shell import need_shell
 from support.pcapng import packets
@@ -35,6 +41,7 @@ STATUS = {
     "agents",
     "grpc_addresses",
     "switches",
+    "links",
     "hosts",
     "hosts_alive",
     "broken",
@@ -114,9 +121,49 @@ def test_status_as_json(lab: dict[str, str]) -> None:
         assert set(switch) == {"name", "state", "ports", "ports_up", "tx_packets", "drops"}
         assert switch["ports"] == switch["ports_up"] == (3 if "t0" in switch["name"] else 2)
         assert switch["state"] == "running"
+    assert len(document["links"]) == 12
+    for link in document["links"]:
+        assert set(link) == {"name", "rate_bps", "up_bps", "down_bps", "load"}
+    assert max(link["load"] for link in document["links"]) > 0, "the hosts' probes"
     for host in document["hosts"]:
         assert set(host) == {"name", "alive", "ports_up", "sent", "received", "retransmitted", "denied_evs"}
         assert (host["alive"], host["ports_up"]) == (True, 2)
+
+
+@pytest.mark.parametrize(("link", "up", "down"), [("h0:0", 16_000, 8_000), (LINK, 8_000, 16_000)])
+def test_rates_of_a_link_are_those_of_its_switchs_port(link: str, up: int, down: int) -> None:
+    """A link's way up is away from the host: what the port of a host receives, and a T0 sends to a T1."""
+    session = VirtualSession(load_lab("tiny"))
+    try:
+        before = session.fabric.stats()
+    finally:
+        session.close()
+    topology = session.topology
+    found = topology.links[link]
+    end = found.high if found.is_host_link else found.low
+    device = topology.switch(end.node).device_id
+    port = before[device].ports[end.port]
+    counted = replace(port, tx_bytes=port.tx_bytes + 500, rx_bytes=port.rx_bytes + 1000)
+    ports = {**before[device].ports, end.port: counted}
+    after = {**before, device: replace(before[device], now_ns=before[device].now_ns + 500_000_000, ports=ports)}
+    rows = {row.name: row for row in link_rows(topology, before, after)}
+    assert rows.keys() == topology.links.keys()
+    assert (rows[link].up_bps, rows[link].down_bps) == (up, down)
+    assert rows[link].load == 16_000 / found.spec.rate
+    assert {row.load for row in rows.values() if row.name != link} == {0.0}
+    assert link not in {row.name for row in link_rows(topology, before, {})}
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_status_is_renewed_until_a_signal_comes(lab: dict[str, str]) -> None:
+    command = [*COMMAND, "status", "--watch", "--json"]
+    with subprocess.Popen(command, env=lab, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert set(json.loads(process.stdout.readline())) == STATUS
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
 
 
 @pytest.mark.lab
@@ -205,6 +252,17 @@ def test_p4sh_takes_the_primary_role_and_the_lab_goes_on(lab: dict[str, str], tm
     assert "ENTRIES" in again.stdout
 
 
+def test_directions_of_a_capture_are_those_of_the_port_that_was_named() -> None:
+    """A host's port is captured at the switch, which is the other end of its cable."""
+    topology = load_lab("default")
+    mine, uplink = place_of(topology, "h3:2"), place_of(topology, "p0-t0.1:3")
+    port = topology.hosts[3].ports[2]
+    assert mine[:2] == (topology.switch(port.t0).device_id, port.t0_port)
+    assert uplink[:2] == (topology.switch("p0-t0.1").device_id, 3)
+    assert (mine.outside, uplink.outside) == (True, False)
+    assert (mine.label, uplink.label) == ("h3:2", "p0-t0.1:3")
+
+
 @pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.parametrize("port", ["h0:1", "p1-t0.0:1"])
@@ -212,6 +270,9 @@ def test_capture_both_directions(lab: dict[str, str], port: str, tmp_path: pathl
     path = tmp_path / "c.pcapng"
     mrclab(lab, "capture", port, "-o", str(path), "--duration", "0.5")
     frames = packets(path.read_bytes())
+    if port == "h0:1":
+        [own] = {packet.data[:6] for packet in read_capture(path) if packet.inbound}
+        assert own in {packet.data[6:12] for packet in read_capture(path) if not packet.inbound}
     assert len({frame[:6] for frame in frames if frame[12:14] == b"\x86\xdd"}) == 2, "probes out and back"
     path = tmp_path / "d.pcapng"
     process = subprocess.Popen([*COMMAND, "capture", port, "-o", str(path)], env=lab, stderr=subprocess.PIPE, text=True)
@@ -271,6 +332,23 @@ def test_fail_deny_allow_restore(lab: dict[str, str]) -> None:
     assert f"is not denied; denied: {LINK}" in mrclab(lab, "allow", "h0:0", code=2).stderr
     assert "denied: nothing" in mrclab(lab, "allow").stdout
     mrclab(lab, "restore", LINK)
+    assert status(lab)["broken"] == {}
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_flap_breaks_as_often_as_asked_and_leaves_nothing_broken(lab: dict[str, str]) -> None:
+    for wrong in (["--duty", "1"], ["--period", "0"], ["--count", "-1"]):
+        mrclab(lab, "flap", LINK, *wrong, code=2)
+    done = mrclab(lab, "flap", LINK, "--period", "0.1", "--duty", "0.3", "--count", "3")
+    assert f"{LINK} has flapped 3 times" in done.stdout
+    assert status(lab)["broken"] == {}
+    process = subprocess.Popen([*COMMAND, "flap", LINK, "--period", "100", "--duty", "0.9"], env=lab)
+    deadline = time.monotonic() + 60
+    while status(lab)["broken"] != {LINK: f"link down {LINK}"}:
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
     assert status(lab)["broken"] == {}
 
 

@@ -42,6 +42,15 @@ def shown(outcome: Outcome, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     return capsys.readouterr().out
 
 
+def test_counters_of_a_program_of_ones_own_are_shown_also_where_they_are_0(
+    outcome: Outcome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = {"marked": 0, "drop_no_route": 0, "Ig.seen": 0, "Ig.seen.bytes": 7, "trimmed": 3}
+    result = dataclasses.replace(outcome.result, program_counters=counted)
+    text = shown(dataclasses.replace(outcome, result=result), capsys, monkeypatch)
+    assert "the P4 program counted: Ig.seen 0, Ig.seen.bytes 7, trimmed 3\n" in text
+
+
 def test_capacity_after_a_restore_is_a_share_of_the_whole(
     outcome: Outcome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

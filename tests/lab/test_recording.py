@@ -24,6 +24,7 @@ from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
 from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.session.fidelity import Fidelity
+from mrclab.pages import chart
 from mrclab.results import charts, report, resultdir, verdict
 from mrclab.results.expectation import Expectation
 from mrclab.results.reading import FolderError
@@ -267,7 +268,7 @@ def test_a_report_of_a_long_run_is_small_and_shows_its_dip(
         judged = verdict.judge(result, TOPOLOGY, Expectation())
         edges = result.grid()
         full = result.goodput_bps(edges)
-        _, shown = charts.thinned(edges[:-1], full, charts.POINTS)
+        _, shown = charts.thinned(edges[:-1], full, chart.POINTS)
         assert shown.min() == full.min() == 0 < np.median(full)
         resultdir.write(folder, result, TOPOLOGY, judged, "long", result.recording)
         sizes.append([(folder / "result.json").stat().st_size])

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import html
 import json
 import pathlib
 import re
-import subprocess
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mrc_host import running
 from mrc_topo import draw
 from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
-from mrclab.results import analysis, charts, moments, performance, report
-from mrclab.results.charts import ActionMark, Curve, Plot
+from mrclab.pages import chart
+from mrclab.results import analysis, milestones, moments, performance, report
 from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult, fidelity_of
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
-from mrclab.studies.cells import pages
-from support.browser import chromium
 from support.lab.results import result_of
 
 LINK, SWITCH = "p0-t0.0--p0-t1.0", "p1-t0.0"
 TOPOLOGY = load_lab("tiny")
 LOADED = re.compile(r'(?:src|href)="(?!#)|@import|url\(|fetch\(|XMLHttpRequest|import\(')
-FINITE = st.floats(0, 1e9, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -74,64 +66,14 @@ def text(outcome: Run) -> str:
     return (outcome.folder / "report.html").read_text()
 
 
-def decoded(path: str, x_step: float, y_step: float) -> tuple[Any, Any]:
-    """Return the points of a curve, read as `report.js` does."""
-    numbers = np.array(re.findall(r"-?\d+", path), dtype=np.int64).reshape(-1, 2).cumsum(axis=0)
-    return numbers[:, 0] * x_step, numbers[:, 1] * y_step
-
-
-@given(st.lists(st.tuples(FINITE, FINITE), max_size=40), st.booleans())
-def test_path_of_a_curve_holds_every_point_to_half_a_step(points: list[tuple[float, float]], dots: bool) -> None:
-    x = np.array(sorted(each[0] for each in points))
-    y = np.array([each[1] for each in points])
-    x_step, y_step = charts.step(float(x.max(initial=0))), charts.step(float(y.max(initial=0)))
-    across, up = decoded(charts.path(x, y, x_step, y_step, dots), x_step, y_step)
-    assert len(across) == len(points)
-    assert np.abs(across - x).max(initial=0) <= x_step * 0.501
-    assert np.abs(up - y).max(initial=0) <= y_step * 0.501
-    assert not points or y.max() == 0 or 0.9 * charts.STEPS <= y.max() / y_step <= 11 * charts.STEPS
-
-
-@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 20))
-def test_ticks_lie_within_the_range_and_are_no_more_than_asked(low: float, width: float, most: int) -> None:
-    found = charts.ticks(low, low + width, most)
-    assert len(found) <= most + 1
-    assert all(low - width * 1e-6 <= each <= low + width * (1 + 1e-6) for each in found)
-
-
-@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=12), st.lists(st.floats(0, 10), max_size=8))
-def test_chart_with_any_names_is_well_formed_and_holds_its_curves(names: list[str], times: list[float]) -> None:
-    texts = ["".join(each for each in name if each.isprintable()) or "x" for name in names]
-    x, y = np.linspace(0, 10, 5), np.array([0.0, 3.5, 2.25, 7.0, 1.0])
-    lines = [Curve(name, x, y, *charts.series(number)) for number, name in enumerate(texts)]
-    made = charts.chart(Plot("c", "title", lines, "Mb/s"), 10.0, [ActionMark(at, texts[0], True) for at in times], True)
-    root = ET.fromstring(made.replace(" hidden>", ' hidden="">'))
-    paths = [each for each in root.iter("path") if each.get("class") == "curve"]
-    assert [each.findtext("title") for each in paths] == texts
-    steps = [float(each) for each in root.attrib["data-step"].split()]
-    for each in paths:
-        across, up = decoded(each.attrib["d"], steps[0], steps[1])
-        assert across == pytest.approx(x)
-        assert up == pytest.approx(y)
-    styles = [(each.get("style"), each.get("stroke-dasharray")) for each in paths]
-    assert len(set(styles)) == len(styles)
-
-
-def test_marks_too_close_to_the_last_number_have_a_hidden_one_and_all_are_explained() -> None:
-    curve = Curve("a", np.array([0.0, 10.0]), np.array([1.0, 2.0]), "var(--plane-0)")
-    marks = [ActionMark(at, f"m{at}", True) for at in (1.0, 1.01, 5.0)]
-    made = charts.chart(Plot("c", "t", [curve], "u"), 10.0, marks, True)
-    found = re.findall(r'class="tag fails( hidden)?"[^>]*><title>([^<]*)</title><circle [^>]*><text>(\d)<', made)
-    assert found == [("", "1.00 s: m1.0", "1"), (" hidden", "1.01 s: m1.01", "2"), ("", "5.00 s: m5.0", "3")]
-    assert re.findall(r"<li[^>]*>([^<]*)", charts.explained(marks)) == [told for _, told, _ in found]
-    assert charts.explained([]) == ""
-
-
-def test_numbers_of_marks_are_above_the_curves() -> None:
-    made = charts.chart(Plot("c", "t", [], "u"), 10.0, [ActionMark(1.0, "m", True)], True)
-    down, radius = re.findall(r'translate\([\d.]+ ([\d.]+)\)"><title>.*?<circle r="([\d.]+)"', made)[0]
-    assert float(down) - float(radius) >= 0
-    assert float(down) + float(radius) <= charts.TOP
+def drawn(text: str, name: str) -> dict[str, Any]:
+    """Return what the page's script draws in the first panel of a chart."""
+    found = re.search(
+        rf'<figure class="chart" id="{name}">.*?<script type="application/json">(.*?)</script>', text, re.S
+    )
+    assert found
+    panel: dict[str, Any] = json.loads(found[1])["panels"][0]
+    return panel
 
 
 def test_report_of_a_run_is_one_small_file_with_every_section_and_chart(outcome: Run, text: str) -> None:
@@ -139,35 +81,55 @@ def test_report_of_a_run_is_one_small_file_with_every_section_and_chart(outcome:
     assert not LOADED.search(text)
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
     heads = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
-    wanted = ("Verdict", "What every failure did", "Goodput over time", "Load of each plane", "Entropy values by state")
-    for head in (*wanted, "Queues", "Window and round-trip time", "Hosts", "The lab", "Fidelity"):
-        assert head in heads
+    assert heads == ["What it cost", "What happened when", "Why", "Details"]
+    assert text.index('class="banner') < text.index("<h2>What it cost")
     found = re.findall(r'<figure class="chart" id="(\w+)"', text)
     assert found == ["goodput", "planes", "evs", "queues", "cwnd", "rtt"]
     assert "<b>title" not in text
     assert html.escape("a <b>title</b>") in text
-    for number, _ in enumerate(heads):
-        assert f'href="#part-{number}"' in text
-        assert f'id="part-{number}"' in text
 
 
 def test_goodput_curve_of_the_page_holds_the_measured_goodput(outcome: Run, text: str) -> None:
     edges = outcome.result.grid()
-    steps = re.search(r'id="goodput" data-unit="Mb/s" data-step="(\S+) (\S+)"', text)
-    assert steps
-    path = re.search(r'id="goodput".*?class="curve" d="([^"]*)"', text, re.S)
-    assert path
-    across, up = decoded(path[1], float(steps[1]), float(steps[2]))
-    assert across == pytest.approx(edges[:-1], abs=1e-4)
-    assert up == pytest.approx(outcome.result.goodput_bps(edges) / 1e6, abs=1e-2)
+    panel = drawn(text, "goodput")
+    assert panel["y"]["unit"] == "Mb/s"
+    (curve,) = panel["series"]
+    x = curve["x"]
+    assert x["from"] + x["step"] * np.arange(x["n"]) == pytest.approx(edges[:-1], abs=1e-4)
+    assert curve["y"] == pytest.approx(outcome.result.goodput_bps(edges) / 1e6, abs=1e-2)
+
+
+def test_failures_are_marked_until_their_repair_and_have_the_numbers_of_the_table(outcome: Run, text: str) -> None:
+    marks = drawn(text, "goodput")["marks"]
+    end = round(float(outcome.result.grid()[-1]), 1)
+    assert [(round(each["at"], 1), round(each["until"], 1)) for each in marks] == [(0.6, 1.0), (1.4, end), (1.8, end)]
+    rows = milestones.milestones_of(outcome.result, outcome.result.readings(), outcome.verdict.recoveries)
+    assert [each.number for each in rows] == [1, 0, 2, 3]
+    assert [each.recovery for each in rows if each.recovery] == outcome.verdict.recoveries
+
+
+def test_milestones_are_the_first_events_after_an_action_and_before_the_next(outcome: Run) -> None:
+    result = outcome.result
+    first, back, *_ = milestones.milestones_of(result, result.readings(), outcome.verdict.recoveries)
+    bad = [(each.t_ns - result.started_ns) / 1e9 for _, each in result.events.bad_evs()]
+    assert first.detected_s == pytest.approx(min(each for each in bad if each >= 0.6) - first.at_s)
+    assert back.detected_s is not None
+    assert back.at_s + back.detected_s < 1.4
+    assert (first.denied_s, first.host_s) == (None, 0.0)
+
+
+def test_lowest_value_is_over_what_the_recovery_is_measured_by(outcome: Run) -> None:
+    for each in outcome.verdict.recoveries:
+        assert each.low == pytest.approx(each.dip / min(each.expected, 1.0))
+        assert (each.low < analysis.RECOVERED) is (each.recovery_s != 0.0)
 
 
 def test_every_colour_that_sheets_and_pages_use_is_defined(text: str) -> None:
     defined = set(re.findall(r"(--[\w-]+):", look.part(look.STYLE)))
-    used = set(re.findall(r"var\((--[\w-]+)\)", text + look.part("report.css")))
+    used = set(re.findall(r"var\((--[\w-]+)\)", text))
     assert used <= defined, used - defined
-    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(charts.COLOURS)]
-    assert [each and each[1] for each in planes] == list(draw.COLOURS[: charts.COLOURS])
+    planes = [re.search(rf"--plane-{number}: (#\w+)", look.part(look.STYLE)) for number in range(chart.COLOURS)]
+    assert [each and each[1] for each in planes] == list(draw.COLOURS[: chart.COLOURS])
 
 
 # -- the moment of each failure --------------------------------------------------------------------------------
@@ -308,81 +270,11 @@ def test_report_of_a_run_that_is_not_valid_warns_below_the_banner(outcome: Run) 
 
 def test_every_kind_of_page_takes_its_style_sheet_from_look() -> None:
     assert look.part(look.STYLE) in look.page("t", "")
-    assert vars(pages)["look"] is look
+    assert look.part(look.STYLE) in chart.page("t", "")
 
 
 def test_report_made_again_from_the_kept_result_is_the_same(outcome: Run, text: str) -> None:
     assert report.render(outcome.result, TOPOLOGY, outcome.verdict, "a <b>title</b>") == text
-
-
-#: What a reader does with a chart and a moment; what comes of it is left in the page.
-READER = """
-const said = {}, chart = document.querySelector("#planes"), svg = chart.querySelector(":scope > svg");
-const press = key => svg.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-const box = () => svg.querySelector(".area").getAttribute("viewBox");
-const key = chart.querySelector(".key"), whole = box();
-press("ArrowRight");
-said.tip = chart.querySelector(".tip").innerText;
-key.click();
-said.hidden = [key.getAttribute("aria-pressed"), chart.querySelectorAll(".curve.off").length];
-const kept = [];
-URL.createObjectURL = blob => { kept.push(blob); return "blob:x"; };
-HTMLAnchorElement.prototype.click = function () { kept.push(this.download); };
-chart.querySelector(".save").click();
-chart.querySelector(".save-csv").click();
-said.kept = [kept[1], kept[0].type, kept[3], kept[2].type, kept[0].size > 1000];
-kept[2].text().then(text => { document.body.dataset.rows = text; });
-press("ArrowRight");
-said.tipWithout = chart.querySelector(".tip").innerText;
-key.click();
-said.shown = chart.querySelectorAll(".curve.off").length;
-press("+");
-said.zoomed = box() !== whole;
-said.others = document.querySelector("#evs .area").getAttribute("viewBox").split(" ")[0] !== "0";
-said.button = chart.querySelector(".whole").hidden;
-chart.querySelector(".whole").click();
-said.again = box() === whole;
-const moment = document.querySelector(".moment"), play = moment.querySelector("button");
-const line = moment.querySelector("input");
-const before = moment.querySelector(".now").textContent;
-line.value = line.max; line.dispatchEvent(new Event("input"));
-said.moved = moment.querySelector(".now").textContent !== before;
-play.click();
-said.playing = [play.textContent, line.value];
-play.click();
-said.paused = play.textContent;
-document.body.dataset.said = JSON.stringify(said);
-"""
-
-
-@pytest.mark.skipif(chromium() is None, reason="no chromium here: `make setup-web` installs one")
-def test_browser_draws_the_moments_and_charts_answer_keys_and_clicks(outcome: Run, tmp_path: pathlib.Path) -> None:
-    page = tmp_path / "page.html"
-    text = (outcome.folder / "report.html").read_text()
-    page.write_text(text.replace("</body>", f"<script>{{{READER}}}</script></body>"))
-    command = [str(chromium()), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    command += ["--window-size=1280,2000", "--virtual-time-budget=3000", "--dump-dom", "--enable-logging=stderr"]
-    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=180)
-    shown = re.findall(r'class="now">([\d.]+ s \(.[\d.]+ s\): [^<]*)', done.stdout)
-    assert len(shown) == 3, done.stdout[-2000:]
-    assert "Uncaught" not in done.stderr
-    assert re.search(r'class="link l\d down"', done.stdout)
-    found = re.search(r'data-said="([^"]*)"', done.stdout)
-    assert found
-    said = json.loads(html.unescape(found[1]))
-    assert said.pop("kept") == ["planes.svg", "image/svg+xml", "planes.csv", "text/csv", True]
-    rows = list(csv.reader(html.unescape(re.findall(r'data-rows="([^"]*)"', done.stdout)[0]).splitlines()))
-    assert rows[0] == ["curve", "seconds", "Mb/s"]
-    # The curve that is hidden is not kept.
-    assert {row[0] for row in rows[1:]} == {f"plane {plane}" for plane in range(1, TOPOLOGY.lab.planes)}
-    assert all(0 <= float(row[1]) <= outcome.result.seconds * 1.01 for row in rows[1:])
-    assert re.search(r"^[\d.]+ s\s+plane 0\s+[\d.]+ Mb/s\s+plane 1\s+[\d.]+ Mb/s$", said.pop("tip"))
-    assert "plane 0" not in said["tipWithout"]
-    assert "plane 1" in said.pop("tipWithout")
-    assert said == {
-        "hidden": ["false", 1], "shown": 0, "zoomed": True, "others": True, "button": False, "again": True,
-        "moved": True, "playing": ["pause", "0"], "paused": "play",
-    }  # fmt: skip
 
 
 def test_run_that_missed_only_timed_checks_on_a_slow_machine_has_passed(outcome: Run) -> None:

@@ -21,7 +21,8 @@ import yaml
 from mrc_topo.base.plain import encode
 from mrc_topo.labfile import load_lab
 from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate
+from mrc_topo.units import Unit, digits, format_rate
+from mrc_topo.units import shown as told
 from mrclab.cli.app import main
 from mrclab.cli.status import lab_status
 from mrclab.lab.session.base import Session
@@ -32,6 +33,7 @@ from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
 from mrclab.runs.execute import complete, run_on
 from mrclab.runs.experiment import Experiment, Workload
+from mrclab.studies.sweeps.measure import EXPERIMENT
 from mrclab.web.hub import Hub
 from mrclab.web.replay import Recorded, Replay
 from mrclab.web.state import ViewState
@@ -244,7 +246,7 @@ def test_verdict_is_the_same_on_the_terminal_in_json_and_in_the_report(shown: Sh
     checks = [[each["what"], each["expected"], each["measured"]] for each in raw.verdict["checks"]]
     (title,) = (each for each in boxes(shown.terminal) if each.startswith("verdict"))
     assert [row[:3] for row in boxes(shown.terminal)[title][1:]] == checks
-    assert [row[:3] for row in shown.page.table("Verdict")[1:]] == checks
+    assert [row[:3] for row in shown.page.table(f"Verdict: {len(checks)} checks")[1:]] == checks
     assert {key: shown.as_json[key] for key in ("status", "checks", "recoveries")} == {
         key: raw.verdict[key] for key in ("status", "checks", "recoveries")
     }
@@ -285,11 +287,17 @@ def test_report_shows_the_raw_counts(shown: Shown) -> None:
 @every
 def test_charts_of_the_report_show_the_raw_goodput_and_queues(shown: Shown) -> None:
     raw = shown.raw
-    rates = raw.goodput() / 1e6
-    (row,) = shown.page.table("goodput")[1:]
-    assert row[1:] == [f"{value:.4g}" for value in (rates.min(), rates.mean(), rates.max())]
-    most = [row[3] for row in shown.page.table("queues")[1:]]
-    assert most == [f"{raw.deepest_kib(plane):.4g}" for plane in range(shown.topology.lab.planes)]
+    rates = raw.goodput()
+    heads, *rows = shown.page.table("goodput")
+    assert heads[-1].startswith("goodput, ")
+    factor, _ = Unit.RATE.scale(float(rates.max()))
+    assert [row[2] for row in rows] == [digits(float(value) / factor) for value in rates]
+    heads, *rows = shown.page.table("queues")
+    deepest = [raw.deepest_kib(plane) * 1024 for plane in range(shown.topology.lab.planes)]
+    factor, symbol = Unit.SIZE.scale(max(deepest))
+    assert heads[0 if len(heads) == 4 else 2].endswith(symbol)
+    most = {row[0]: max(float(other[-1].replace(",", "")) for other in rows if other[0] == row[0]) for row in rows}
+    assert list(most.values()) == [float(digits(each / factor).replace(",", "")) for each in deepest]
 
 
 @failing
@@ -297,23 +305,27 @@ def test_recoveries_are_those_of_the_raw_goodput_on_each_surface(shown: Shown) -
     raw = shown.raw
     found = list(raw.recoveries())
     assert len(found) == len(raw.verdict["recoveries"]) == 2
-    on_page = shown.page.table("What every failure did")[1:]
+    on_page = [row for row in shown.page.table("What happened when")[1:] if row[5] != "not measured"]
     on_terminal = boxes(shown.terminal)["what every failure did"][1:]
-    for mine, written, *rows in zip(found, raw.verdict["recoveries"], on_page, on_terminal, strict=True):
+    for mine, written, row, line in zip(found, raw.verdict["recoveries"], on_page, on_terminal, strict=True):
         for key, value in mine.items():
-            assert written[key] == (None if value is None else pytest.approx(value, abs=1e-9)), key
+            if key != "expected":
+                assert written[key] == (None if value is None else pytest.approx(value, abs=1e-9)), key
         took = mine["recovery_s"]
         text = "never" if took is None else f"{took * 1e3:.0f} ms" if took else "less than 100 ms"
-        for row in rows:
-            assert row == [
-                f"{mine['at_s']:.2f} s", row[1], format_rate(mine["before_bps"]), f"{mine['left']:.1%}",
-                f"{mine['dip']:.1%} after {mine['dip_s']:.1f} s", f"{mine['after']:.1%}", text,
-            ]  # fmt: skip
+        low = f"{told(mine['dip'] / mine['expected'], Unit.SHARE, 3)} after {mine['dip_s']:.1f} s"
+        assert (row[2].split(" ±")[0], row[5].split(" ±")[0], row[6]) == (f"{mine['at_s']:.2f} s", text, low)
+        assert line == [f"{mine['at_s']:.2f} s", row[1], low, told(mine["after"], Unit.SHARE, 3), text]
     lowest = min(
         each["dip"] for each, written in zip(found, raw.verdict["recoveries"], strict=True) if written["breaks"]
     )
     (tile,) = (each for each in shown.page.tiles if "failures caused" in each)
-    assert f" {lowest:.0%} " in tile
+    low = min(
+        each["dip"] / each["expected"]
+        for each, of in zip(found, raw.verdict["recoveries"], strict=True)
+        if of["breaks"]
+    )
+    assert f" {told(low, Unit.SHARE, 2)} " in tile
     assert float(shown.sweep["dip"]) == pytest.approx(lowest)
     assert float(shown.sweep["settled"]) == pytest.approx(found[0]["after"])
 
@@ -429,7 +441,7 @@ def test_sweep_of_the_run_has_the_raw_counts(shown: Shown) -> None:
     assert float(row["goodput_bps"]) == pytest.approx(rate, rel=1e-9)
     on_page = dict(zip(*shown.sweep_page.table("The runs"), strict=True))
     for measure, name in IN_SWEEPS.items():
-        assert on_page[measure] == str(raw.total(name)), measure
+        assert on_page[EXPERIMENT[measure].name] == f"{raw.total(name):,}", measure
     if shown.parquet is not None:
         numbers = {key: value for key, value in shown.parquet.items() if isinstance(value, float | int)}
         assert {key: float(row[key]) for key in numbers} == {key: float(value) for key, value in numbers.items()}

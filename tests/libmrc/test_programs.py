@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import shutil
@@ -66,6 +67,25 @@ def test_a_case_of_the_library(program: pathlib.Path, lives: pathlib.Path, hosts
         time.sleep(0.01)
     assert not any(node.programs.connected for node in hosts.nodes)
     assert not any(node.programs.ejected for node in hosts.nodes)
+
+
+NOT_THERE = ["ud", "uc", "ud_ex", "xrc", "mw", "ah", "resize", "bind", "sqd", "mcast"]
+WRONG = ["inline", "elements", "requests", "no_cq", "cq", "vector", "srq", "empty", "rtr", "send", "receive"]
+
+
+def test_each_refusal_has_one_line_with_its_reason(tmp_path: pathlib.Path, hosts: Bed) -> None:
+    program = compiled(tmp_path, "refusals")
+    done = subprocess.run(
+        [program], env=environment(MRC_DEVICE=hosts.path(0)), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert {line.split(":")[0] for line in lines[::2]} == {"libmrc"}, done.stderr
+    told = dict(line.split() for line in lines[1::2])
+    assert {name for name, number in told.items() if int(number) == errno.EOPNOTSUPP} == set(NOT_THERE)
+    assert {name for name, number in told.items() if int(number) == errno.EINVAL} == set(WRONG)
+    assert told.keys() == {*NOT_THERE, *WRONG}
+    assert len(set(lines[::2])) == len(told) - 1, "each says something else, but for both kinds of UD"
 
 
 @pytest.fixture(scope="module")

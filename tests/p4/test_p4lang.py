@@ -139,7 +139,7 @@ def test_a_running_switch_takes_the_commands_of_simple_switch_cli(
             assert "another server does" in again.stderr
             done = shell(course, "simple_switch_CLI --thrift-port 9097 < commands.txt")
             lines = done.stdout.splitlines()
-            assert done.returncode == 1, done.stderr  # one command has no argument
+            assert done.returncode == 0, done.stderr  # as BMv2, although one command has no argument
             assert "Entry has been added with handle 0" in lines
             assert [line for line in lines if line.startswith("Error: ")] == [
                 "Error: table_add: table 'MyIngress.ways': MyIngress.forward takes port: bit<9>, not 0 values"

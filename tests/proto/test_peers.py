@@ -350,6 +350,21 @@ def test_queue_pairs_to_a_peer_s_earlier_life_end_and_leave_the_window_to_the_ne
     assert new.qp.state is QpState.RTS
 
 
+def test_a_port_that_is_down_is_announced_to_a_peer_without_our_document() -> None:
+    b = bench()
+    one, two = b.add_host(), b.add_host()
+    b.net.set_link(one, 1, False)
+    qps = [host.core.create_qp(host.core.create_cq()) for host in (one, two)]
+    for host, qp, other, its in ((one, qps[0], two, qps[1]), (two, qps[1], one, qps[0])):
+        host.core.modify(qp, QpState.INIT, 0)
+        host.core.accept_named(qp, its.number, other.address, its.sq_psn, MTU, True, 0)
+        host.core.ready_named(qp, 0)
+        b.net.touch(host)
+    assert mask_at(b, 1, 0) == 0b1111
+    b.net.run(max_time_ns=MS)
+    assert mask_at(b, 1, 0) == 0b1101
+
+
 def test_queue_pairs_connected_without_a_document_outlive_a_document() -> None:
     b = bench()
     one, two = b.add_host(), b.add_host()

@@ -85,7 +85,7 @@ def test_pairs_are_of_one_seed_and_of_one_value_of_the_other_keys() -> None:
         at["a", 1024, 9]: 5.0, at["b", 1024, 7]: 1.0, at["c", 1024, 9]: 4.0,
     }  # fmt: skip
     assert told(differences(found, rows_of(found, values))) == [
-        ("b", "path_mtu=512", 1.0, None), ("c", "path_mtu=1024", -1.0, None),
+        ("b", "path mtu 512", 1.0, None), ("c", "path mtu 1,024", -1.0, None),
     ]  # fmt: skip
 
 
@@ -155,3 +155,12 @@ def test_report_file_and_terminal_have_the_differences(
     assert [" ".join(line.split()[2:]) for line in said.splitlines()[2:]] == [
         "+2,000,000 ± 0 (+133.3%) differs", "+250,000 ± 3,176,000 (+16.7%) within chance",
     ]  # fmt: skip
+
+
+def test_page_of_500_runs_is_less_than_a_megabyte() -> None:
+    grid = f"grid: {{lab.ev.active: [4, 8], lab.path_mtu: {list(range(256, 256 + 4 * 25, 4))}}}\n"
+    found = made(grid + "seeds: 10\nplots: [{y: goodput_bps, x: lab.path_mtu}, {y: jain, x: lab.path_mtu}]\n")
+    rng = random.Random(1)
+    rows = rows_of(found, {run.index: rng.uniform(1e8, 2e8) for run in found.runs})
+    assert len(found.runs) == 500
+    assert len(page.render(found, rows, differences(found, rows)).encode()) < 1_000_000

@@ -25,7 +25,7 @@ def test_runs_are_those_of_the_keys_and_are_kept(tmp_path: pathlib.Path) -> None
     # Every host sends a block to each other one in each of two iterations.
     hosts = 4
     assert runs["bytes_verified"] == [2 * hosts * (hosts - 1) * 4096] * 4
-    assert {found.frame("differences")["first"][0], *found.frame("differences")["value"]} == {"planes=1", "planes=2"}
+    assert {found.frame("differences")["first"][0], *found.frame("differences")["value"]} == {"planes 1", "planes 2"}
     assert sweep.done(tmp_path) == len(sweep) == 4
     assert found.report.is_file()
     again = Sweep(lab="tiny", experiment=EXPERIMENT, grid=GRID, seeds=[3, 5]).run(tmp_path, workers=0)

@@ -378,7 +378,7 @@ def test_page_of_a_sweep_is_small_and_loads_nothing_from_elsewhere(
     text = (undisturbed / page.PAGE).read_text()
     assert len(text) < 150_000
     assert not re.findall(r"""(?:src|href)=["'](?!#)[^"']*["']""", text)
-    links = set(re.findall(r'xlink:href="#([0-9a-f]{12})"', text))
+    links = set(re.findall(r'<tr id="([0-9a-f]{12})"', text))
     assert links == {run.digest[:12] for run in pinned.runs}
     for run in pinned.runs:  # each dot leads to a row with its seed
         row = re.search(rf'<tr id="{run.digest[:12]}">(.*)</tr>', text)

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from mrc_topo import addressing
 from mrc_topo.addressing import Tier
 from mrc_topo.capacity import Capacity, fair_share
+from mrc_topo.graph_topology import build_topology
 from mrc_topo.labfile import load_lab
+from mrc_topo.schema import Lab
 from mrc_topo.topology import Link, Switch, Topology
+from mrclab.lab import describe
 from topo.strategies import topologies
 
 
@@ -56,6 +59,26 @@ def test_two_uplinks_that_meet_nowhere() -> None:
     first, second = topology.links["p0-t0.0--p0-t1.0"], topology.links["p0-t0.1--p0-t1.1"]
     assert capacity.worst_lost(dead(first)) == pytest.approx(1 / 8)  # type: ignore[arg-type]
     assert capacity.worst_lost(dead(first, second)) == pytest.approx(1 / 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "host", "expected"),
+    [
+        ({}, 0, (80e6, 80e6)),
+        ({"h0:1": {"rate": "5Mbps"}}, 0, (20e6, 65e6)),
+        ({"h0:1": {"rate": "5Mbps"}}, 1, (80e6, 80e6)),
+        # Two hosts share what their T0 has in plane 2: 2 and 20 Mb/s.
+        ({"p2-t0.0--p2-t1.0": {"rate": "2Mbps"}}, 1, (44e6, 71e6)),
+    ],
+)
+def test_equal_planes_reach_what_the_slowest_has(
+    overrides: dict[str, object], host: int, expected: tuple[float, float]
+) -> None:
+    topology = build_topology(Lab.model_validate({"name": "x", "overrides": overrides}))
+    assert Capacity(topology).sprayed(host) == expected
+    told = " ".join(describe.warnings(topology, "virtual", "mrc"))
+    assert (f"{expected[0] / 1e6:g} of {expected[1] / 1e6:g} Mb/s" in told) is (expected[0] < expected[1])
+    assert describe.warnings(topology, "virtual", "roce") == []
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=6), st.floats(0, 400))

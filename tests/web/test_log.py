@@ -20,7 +20,7 @@ from mrclab.results.record import LabEvent, RunResult
 from mrclab.results.recording import StoredRecording
 from mrclab.runs.workload import WorkloadSpec, set_up
 from mrclab.web.hub import Hub
-from mrclab.web.log import EVS, EVS_OF_A_LINE, Log, LogLine, LogWriter, Peers, listed
+from mrclab.web.log import EVS, EVS_OF_A_LINE, LINES, Log, LogLine, LogWriter, Peers, listed
 from mrclab.web.replay import Replay
 from mrclab.web.sampler import OTHERS
 from mrclab.web.state import LogRow
@@ -196,3 +196,15 @@ def test_evs_of_a_workload_that_began_before_the_view_are_named_with_their_peers
         assert all(each["peer"] for each in evs), evs
     finally:
         session.close()
+
+
+def test_changes_of_evs_push_no_failure_out_of_the_log() -> None:
+    log = Log()
+    log.add(1, "failure", f"link down {LINK}")
+    for number in range(LINES + 10):
+        log.append(LogLine(2 + number, "ev", "text", changed=1))
+    kept = log.since(0)
+    assert kept[0]["what"] == "failure"
+    assert len(kept) == LINES + 1
+    assert [row["number"] for row in kept] == sorted(row["number"] for row in kept)
+    assert [row["number"] for row in log.since(log.end - 3)] == [log.end - 3, log.end - 2, log.end - 1]

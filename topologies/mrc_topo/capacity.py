@@ -47,6 +47,19 @@ class Capacity:
         """Return `lost` of the host that loses most."""
         return max((self.lost(host.index, rates) for host in self.topology.hosts), default=0.0) if rates else 0.0
 
+    def sprayed(self, host: int) -> tuple[float, float]:
+        """Return what a host reaches when it loads all planes equally, and what its planes carry together (bits per
+        second), towards the T0 and in the direction in which the share is least. Of a graph, only ports count."""
+        shares = []
+        for other in self._others(host):
+            for way in _OPPOSITE.values():
+                if isinstance(self.topology, GraphTopology):
+                    planes = [self._rate(port.name, way, {}) for port in self.topology.hosts[host].ports]
+                else:
+                    planes = self._planes(self.topology, host, other, way, {})
+                shares.append((len(planes) * min(planes), sum(planes)))
+        return min(shares, key=lambda each: each[0] / each[1])
+
     def _others(self, host: int) -> list[int]:
         """Return the T0s that a host's capacity is judged by; of a graph, hosts that stand for all."""
         topology = self.topology
@@ -61,12 +74,18 @@ class Capacity:
         """Return bits per second between a host and the hosts of a T0, or of a graph another host: up is sending."""
         if isinstance(self.topology, GraphTopology):
             return self._through_graph(self.topology, host, other, way, rates)
-        topology, mine = self.topology, self.topology.t0_of(host)
-        total = 0.0
+        return sum(self._planes(self.topology, host, other, way, rates))
+
+    def _planes(
+        self, topology: Topology, host: int, other: int, way: Literal["up", "down"], rates: Rates
+    ) -> list[float]:
+        """Return what each plane adds to `_capacity`."""
+        mine = topology.t0_of(host)
+        found = []
         for plane in range(topology.lab.planes):
             port = self._rate(topology.host_port(host, plane).name, way, rates)
             if other == mine:
-                total += port
+                found.append(port)
                 continue
             flow = 0.0
             for t1 in range(topology.lab.t1_per_plane):
@@ -75,8 +94,8 @@ class Capacity:
             ports = [
                 self._rate(topology.host_port(each.index, plane).name, way, rates) for each in topology.hosts_of(mine)
             ]
-            total += min(port, fair_share(flow, ports))
-        return total
+            found.append(min(port, fair_share(flow, ports)))
+        return found
 
     def _through_graph(
         self, topology: GraphTopology, host: int, other: int, way: Literal["up", "down"], rates: Rates

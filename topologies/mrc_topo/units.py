@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from typing import Any
 
@@ -129,28 +131,80 @@ def with_quantities(settings: Mapping[str, Any], texts: Collection[str] = ()) ->
     return made
 
 
-def _format(value: int, steps: list[tuple[int, str]]) -> str:
-    for factor, unit in steps:
-        if value >= factor:
-            number = value / factor
-            return f"{number:,.0f} {unit}" if number >= 9_999.5 else f"{number:.4g} {unit}"
-    return f"{value} {steps[-1][1]}"
+class Unit(Enum):
+    """A unit of a quantity: its symbol, and its multiples from the largest, each with a factor."""
+
+    RATE = (
+        "b/s",
+        tuple((10.0**power, f"{letter}b/s") for power, letter in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k"))),
+    )
+    TIME = "s", ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+    SIZE = "B", ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+    SHARE = "%", ((0.01, "%"),)
+    COUNT = "", ()
+
+    def scale(self, largest: float) -> tuple[float, str]:
+        """Return the factor and symbol of the multiple in which values up to `largest` are written."""
+        symbol, multiples = self.value
+        if self is Unit.TIME and not largest:
+            return 1.0, symbol
+        least = multiples[-1] if self in (Unit.TIME, Unit.SHARE) else (1.0, symbol)
+        # What rounds to 1000 of one multiple is 1 of the next.
+        return next((each for each in multiples if abs(largest) >= each[0] * 0.99995), least)
+
+
+#: Digits that a quantity is told with, and the largest number that has a comma at the thousands.
+DIGITS = 4
+
+
+def digits(value: float, count: int = DIGITS) -> str:
+    """Return a number with some significant digits, never with an exponent: `0.0123`, `12,346`; "-" for no number."""
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else "\N{INFINITY}" if value > 0 else "-\N{INFINITY}"
+    places = count - 1 - (math.floor(math.log10(abs(value))) if value else 0)
+    text = f"{value:,.{max(places, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def shown(value: float | None, unit: Unit = Unit.COUNT, count: int = DIGITS) -> str:
+    """Return a quantity as people read it on pages and in terminals: `100 Mb/s`, `35.5 µs`, `64 KiB`, `94.2 %`.
+
+    Args:
+        value: in bit/s, seconds, bytes, or as a share; None: "-".
+        count: significant digits.
+    """
+    if value is None:
+        return "-"
+    factor, symbol = unit.scale(value) if math.isfinite(value) else (1.0, "")
+    return f"{digits(value / factor, count)} {symbol}".rstrip()
 
 
 def format_rate(bps: float) -> str:
     """Return a rate in bits per second as text: `100 Mb/s`."""
-    steps = [(10**15, "Pb/s"), (10**12, "Tb/s"), (10**9, "Gb/s"), (10**6, "Mb/s"), (10**3, "kb/s"), (1, "b/s")]
-    return _format(round(bps), steps)
+    return shown(round(bps), Unit.RATE)
 
 
 def format_time(ns: int) -> str:
     """Return a time in nanoseconds as text: `5 µs`."""
-    return _format(ns, [(10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns")])
+    return shown(ns / 1e9, Unit.TIME)
 
 
 def format_size(count: int) -> str:
     """Return a size in bytes as text: `64 KiB`."""
-    return _format(count, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
+    return shown(count, Unit.SIZE)
+
+
+#: Parts of a key that are common to many, and units at the end of a key (`_bps`): what a reader need not see.
+_KEY_UNITS = {"bps": Unit.RATE, "s": Unit.TIME, "bytes": Unit.SIZE, "share": Unit.SHARE}
+
+
+def named(key: str) -> tuple[str, Unit, float]:
+    """Return the name of a key (`workload.params.size_bytes`) for people, its unit, and the value of 1 in that unit."""
+    words = key.rpartition(".")[2].split("_")
+    if len(words) > 1 and words[-1] == "ns":
+        return " ".join(words[:-1]), Unit.TIME, 1e-9
+    unit = _KEY_UNITS.get(words[-1]) if len(words) > 1 else None
+    return " ".join(words[:-1] if unit else words), unit or Unit.COUNT, 1.0
 
 
 def format_duration_ms(seconds: float | None) -> str:

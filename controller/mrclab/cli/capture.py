@@ -36,15 +36,17 @@ def verb(
     seconds = waited("--duration", duration) or 0.0
     with on_lab(lab) as session:
         check_here(session.state)
-        device, switch_port = place_of(session.topology, port)
+        place = place_of(session.topology, port)
         with CaptureTail(session.run.folder, output) as following:
-            session.target.capture(device, switch_port, following.name)
+            session.target.capture(
+                place.device_id, place.number, following.name, label=place.label, outside=place.outside
+            )
             progress.warn(f"capturing {port} into {output}{'' if seconds else '; Ctrl-C ends'}")
             try:
                 with contextlib.suppress(Interrupted):
                     _wait(seconds, following)
             finally:
-                session.target.capture(device, switch_port, None)
+                session.target.capture(place.device_id, place.number, None)
     if as_json:
         document = {"port": port, "file": str(output), "bytes": output.stat().st_size}
         typer.echo(json.dumps(document, indent=1))

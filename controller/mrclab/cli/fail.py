@@ -11,15 +11,22 @@ from mrclab.cli.common import on_lab, parse_settings
 from mrclab.lab.faults.action import Action, Direction
 from mrclab.lab.faults.kinds import KINDS
 
+TargetArgument = Annotated[
+    str, typer.Argument(help="a link (p0-t0.1--p0-t1.0), a host port (h3:2), or a switch (p0-t1.0)")
+]
+KindOption = Annotated[str | None, typer.Option(help=f"one of: {', '.join(KINDS)}")]
+DirectionOption = Annotated[str, typer.Option(help="both, up (away from the host) or down (towards the host)")]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="a setting of the failure, such as loss=0.2; may be given several times"),
+]
+
 
 def verb(
-    target: Annotated[str, typer.Argument(help="a link (p0-t0.1--p0-t1.0), a host port (h3:2), or a switch (p0-t1.0)")],
-    kind: Annotated[str | None, typer.Option(help=f"one of: {', '.join(KINDS)}")] = None,
-    direction: Annotated[str, typer.Option(help="both, up (away from the host) or down (towards the host)")] = "both",
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="a setting of the failure, such as loss=0.2; may be given several times"),
-    ] = None,
+    target: TargetArgument,
+    kind: KindOption = None,
+    direction: DirectionOption = "both",
+    setting: SettingOption = None,
     lab: Lab = None,
 ) -> None:
     """Inject a failure into a link, a host port or a switch."""

@@ -17,11 +17,12 @@ from mrclab.cli import progress
 from mrclab.cli.common import need_namespaces
 from mrclab.cli.progress import Verbosity
 from mrclab.lab import payloads
+from mrclab.lab.session.counters import is_common
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results import performance
 from mrclab.results.performance import FlowRow
 from mrclab.results.record import EXPLAINED, losses_of
-from mrclab.results.report import recovery_cells
+from mrclab.results.report import RECOVERY_HEADS, recovery_cells
 from mrclab.results.terminal import Terminal
 from mrclab.runs import again, execute
 from mrclab.runs.again import EarlierRun, RepeatReport
@@ -135,15 +136,7 @@ def show(outcome: Outcome) -> None:
     console = Terminal()
     if outcome.verdict.recoveries:
         table = Table(title="what every failure did")
-        for column in (
-            "at",
-            "what",
-            "before",
-            "capacity left",
-            "lowest",
-            "settled",
-            "recovered after (in bins of 100 ms)",
-        ):
+        for column in RECOVERY_HEADS:
             table.add_column(column, justify="left" if column == "what" else "right")
         for each in outcome.verdict.recoveries:
             table.add_row(*recovery_cells(each))
@@ -164,7 +157,8 @@ def show(outcome: Outcome) -> None:
         )
         console.print(" ".join(EXPLAINED), style="dim")
     counters = outcome.result.program_counters or {}
-    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value)
+    # A counter of the user's own program is a question that 0 answers, too.
+    shown = ", ".join(f"{key} {value}" for key, value in counters.items() if value or not is_common(key))
     console.print(f"the P4 program counted: {shown or 'nothing'}")
     if paused := _pauses(outcome):
         console.print(paused)

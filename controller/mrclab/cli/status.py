@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mrc_host.requests import GetSummary
+from mrc_topo.base import interruption
 from mrc_topo.base.plain import OMIT_NONE, encode
+from mrc_topo.topology import Topology
 from mrclab.cli.common import LabName, on_lab
 from mrclab.lab.hosts.hostclient import HostClient, HostError
 from mrclab.lab.management import clustermapper, denylist
@@ -23,6 +25,10 @@ from mrclab.lab.session.real import AgentProcess, RealSession
 from mrclab.results.terminal import Terminal
 from p4lite.switch.targetapi.values import DeviceStats, SwitchInfo
 
+#: Links' rates are means over this time.
+RATE_S, WATCH_S = 0.25, 1.0
+#: The links that a terminal gets, the most loaded first; JSON has all.
+MOST_LINKS = 64
 #: The processes of a lab that get no requests.
 INDIFFERENT = ("lab", "labd")
 
@@ -30,17 +36,24 @@ INDIFFERENT = ("lab", "labd")
 def verb(
     lab: LabName = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="renew it each second until Ctrl-C")] = False,
 ) -> None:
-    """Show what is up, which failures are injected, and what the hosts detect."""
+    """Show what is up, the load of each link, which failures are injected, and what the hosts detect."""
     if lab is None and not all_runs():
         typer.echo("{}" if as_json else "no lab is up")
         return
     with on_lab(lab) as session:
-        status = lab_status(session)
-    if as_json:
-        typer.echo(json.dumps(status.document(), indent=1))
-    else:
-        _show(status)
+        console = Terminal()
+        while True:
+            status = lab_status(session, rate_s=WATCH_S if watch else RATE_S)
+            if as_json:
+                typer.echo(json.dumps(status.document(), indent=None if watch else 1))
+            else:
+                if watch:
+                    console.clear()
+                _show(status, console)
+            if not watch:
+                return
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,21 @@ class SwitchRow:
     ports_up: int = 0
     tx_packets: int = 0
     drops: int = 0
+
+
+@dataclass(frozen=True)
+class LinkRow:
+    """A link: its rate, what both directions carry, and the load of the busier one as a share of the rate."""
+
+    name: str
+    rate_bps: int
+    up_bps: int
+    down_bps: int
+
+    @property
+    def load(self) -> float:
+        """The share of the rate that the busier direction uses."""
+        return max(self.up_bps, self.down_bps) / self.rate_bps if self.rate_bps else 0.0
 
 
 @dataclass(frozen=True)
@@ -87,6 +115,7 @@ class LabStatus:
     compiler: str
     grpc_addresses: Sequence[str]
     switches: Sequence[SwitchRow]
+    links: Sequence[LinkRow]
     hosts: Sequence[HostRow]
     agents: Sequence[AgentProcess]
     hosts_alive: int
@@ -100,11 +129,35 @@ class LabStatus:
     def document(self) -> object:
         """Return the status as plain JSON values; machines are a list there, each with its name."""
         machines = [{"name": name, **encode(each)} for name, each in self.machines.items()]
-        return {**encode(self), "machines": machines}
+        links = [{**encode(each), "load": round(each.load, 4)} for each in self.links]
+        return {**encode(self), "machines": machines, "links": links}
 
 
-def lab_status(session: RealSession) -> LabStatus:
-    """Ask a lab for its status."""
+def link_rows(
+    topology: Topology, before: Mapping[int, DeviceStats], after: Mapping[int, DeviceStats]
+) -> Iterator[LinkRow]:
+    """Yield what each link carried between two readings, as its switch counts; of a link between switches, the lower.
+
+    Links of switches that do not answer are left out.
+    """
+    idents = {switch.name: switch.device_id for switch in topology.switches}
+    for link in topology.links.values():
+        end = link.high if link.is_host_link else link.low
+        old, new = before.get(idents[end.node]), after.get(idents[end.node])
+        if old is None or new is None or end.port not in old.ports or end.port not in new.ports:
+            continue
+        ns = max(new.now_ns - old.now_ns, 1)
+        was, now = old.ports[end.port], new.ports[end.port]
+        # A switch that was started again counts from 0.
+        sent, came = (
+            max(count, 0) * 8 * 10**9 // ns for count in (now.tx_bytes - was.tx_bytes, now.rx_bytes - was.rx_bytes)
+        )
+        up, down = (came, sent) if link.is_host_link else (sent, came)
+        yield LinkRow(link.name, link.spec.rate, up, down)
+
+
+def lab_status(session: RealSession, rate_s: float = RATE_S) -> LabStatus:
+    """Ask a lab for its status; the links' rates are means over `rate_s`."""
     frozen = {each.role: each for each in session.frozen()}
     silent = [role for role in frozen if role not in session.clients and role not in INDIFFERENT]
     if session.state.switch != "p4lite":
@@ -112,12 +165,17 @@ def lab_status(session: RealSession) -> LabStatus:
         silent = [role for role in silent if role not in {switch.name for switch in session.topology.switches}]
     info: dict[int, SwitchInfo]
     stats: dict[int, DeviceStats]
-    if silent:  # a call to a frozen process blocks until it continues
-        info, stats = {}, {}
-    elif session.machine_of:  # a machine may be lost while it is asked
-        info, stats = session.target.answering()
-    else:
-        info, stats = session.target.info().switches, session.target.stats()
+    before: dict[int, DeviceStats] = {}
+    for last in (False, True):
+        if silent:  # a call to a frozen process blocks until it continues
+            info, stats = {}, {}
+        elif session.machine_of:  # a machine may be lost while it is asked
+            info, stats = session.target.answering()
+        else:
+            info, stats = session.target.info().switches, session.target.stats()
+        if not last:
+            before = stats
+            interruption.sleep(rate_s)
     # Asked only now: until a machine that does not answer is known to be lost, the questions above have taken as long.
     lost = session.lost()
     gone = {host: lost.get(machine) for host, machine in session.machine_of.items()}
@@ -146,6 +204,7 @@ def lab_status(session: RealSession) -> LabStatus:
         compiler=session.state.compiler,
         grpc_addresses=list(session.switches.values()) or list(session.addresses),
         switches=switches,
+        links=list(link_rows(session.topology, before, stats)),
         hosts=hosts,
         agents=session.agents(),
         hosts_alive=sum(host.alive for host in hosts),
@@ -208,8 +267,23 @@ def agent_line(agent: AgentProcess) -> str:
     return f"agents of {', '.join(agent.hosts)}: a process of {memory}, {share} for each host"
 
 
-def _show(status: LabStatus) -> None:
-    console = Terminal()
+def _show_links(links: Sequence[LinkRow], console: Terminal) -> None:
+    if not links:
+        return
+    busiest = sorted(links, key=lambda each: -each.load)[:MOST_LINKS]
+    table = Table(title="links")
+    for column in ("link", "rate", "up, Mb/s", "down, Mb/s", "load"):
+        table.add_column(column, justify="left" if column == "link" else "right")
+    for link in links:
+        if link in busiest:
+            rates = (f"{bps / 1e6:.3f}" if bps < 1e6 else f"{bps / 1e6:.1f}" for bps in (link.up_bps, link.down_bps))
+            table.add_row(link.name, f"{link.rate_bps / 1e6:g} Mb/s", *rates, f"{link.load:.1%}")
+    console.print(table)
+    if len(links) > len(busiest):
+        console.print(f"{len(links) - len(busiest)} more links have less load; --json has all")
+
+
+def _show(status: LabStatus, console: Terminal) -> None:
     parts = {"switches": status.switch, "compiler": status.compiler}
     other = "".join(f", {what}: {part}" for what, part in parts.items() if part != "p4lite")
     alive = f"{status.hosts_alive} of {len(status.hosts)} agents alive"
@@ -220,6 +294,7 @@ def _show(status: LabStatus) -> None:
     for row in status.switches:
         table.add_row(row.name, row.state, f"{row.ports_up} of {row.ports}", str(row.tx_packets), str(row.drops))
     console.print(table)
+    _show_links(status.links, console)
     table = Table(title="hosts")
     for column in ("host", "ports up", "sent", "received", "retransmitted", "EVs denied"):
         table.add_column(column, justify="left" if column == "host" else "right")

@@ -17,6 +17,8 @@ from mrc_topo.base.files import write_whole
 from mrc_topo.base.interruption import Interrupted, interruptible
 from mrclab.cli.common import need_namespaces
 from mrclab.cli.progress import steps, study_progress
+from mrclab.pages import paper
+from mrclab.pages.paper import Format
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.runs.experiment import ExperimentError
@@ -177,6 +179,24 @@ def report(folder: Folder) -> None:
     place = page.write(folder, made, rows)
     done = len({row["run"] for row in rows})
     typer.echo(f"{place}: {done} of {len(made.runs)} runs")
+
+
+@app.command()
+def plot(
+    folder: Folder,
+    kind: Annotated[Format, typer.Option("--format", help="of the files")] = Format.PDF,
+    wide: Annotated[bool, typer.Option("--wide", help="as wide as a page's text, not as one of two columns")] = False,
+    output: Annotated[
+        pathlib.Path | None, typer.Option("-o", "--output", help="folder of the files (default: the sweep's)")
+    ] = None,
+) -> None:
+    """Draw the plots of a sweep for print: PDF, PGF for LaTeX, SVG or PNG, as wide as a column."""
+    made = work.load_plan(folder)
+    rows = list(work.rows(made, work.answers(folder, made)))
+    for each in page.drawn(made, rows, page.differences(made, rows)):
+        place = (output or folder) / f"{each.name}.{kind}"
+        write_whole(place, paper.printed(each, kind, paper.TEXT if wide else paper.COLUMN))
+        typer.echo(str(place))
 
 
 @app.command()

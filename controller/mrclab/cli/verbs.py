@@ -49,8 +49,8 @@ _CORE = {
     "down": Verb(Group.LAB, "Stop a lab and remove everything that it created.", ("mrclab down", "mrclab down tiny")),
     "status": Verb(
         Group.LAB,
-        "Show what is up, which failures are injected, and what the hosts detect.",
-        ("mrclab status", "mrclab status tiny --json"),
+        "Show what is up, the load of each link, which failures are injected, and what the hosts detect.",
+        ("mrclab status", "mrclab status --watch", "mrclab status tiny --json"),
     ),
     "list": Verb(
         Group.LAB,
@@ -106,6 +106,11 @@ _CORE = {
         Group.BREAK,
         "Inject a failure into a link, a host port or a switch.",
         ("mrclab fail p0-t1.1", "mrclab fail h3:2 --kind port_down", "mrclab fail p0-t0.1--p0-t1.0 --set loss=0.2"),
+    ),
+    "flap": Verb(
+        Group.BREAK,
+        "Let a link, a host port or a switch fail and come back, again and again.",
+        ("mrclab flap p0-t0.1--p0-t1.0 --count 3", "mrclab flap h3:2 --period 500ms --duty 0.2"),
     ),
     "restore": Verb(
         Group.BREAK,

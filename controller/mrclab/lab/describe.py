@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 from mrc_host.node.config import NodeConfig
 from mrc_host.node.mapper import ProbeTarget
 from mrc_topo import addressing, rules
+from mrc_topo.capacity import Capacity
 from mrc_topo.ev import generated_fields, make_ev
 from mrc_topo.modes import MODES
 from mrc_topo.paths import Paths
@@ -37,6 +38,8 @@ AGENT_PAUSE_NS = 10_000_000
 ETHERNET_BYTES = 14
 #: The shortest interval between wakeups of the fabric's loop. Links of tens of Mb/s take milliseconds for a packet.
 ROUND_US = 250
+#: Planes that differ by less than this share of a host's capacity are not worth a warning.
+USABLE = 0.99
 #: The interval between two probes of one target by the Clustermapper.
 PROBE_INTERVAL_NS = 100_000_000
 #: The setting of a lab file by which hosts can be frozen and killed one by one.
@@ -216,8 +219,8 @@ def _credits(link: Link) -> dict[int, CreditSettings]:
 
 
 def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
-    """Return warnings for the user: parts of the lab's files that are left out, and links whose headroom for flow
-    control is too small."""
+    """Return warnings for the user: parts of the lab's files that are left out, links whose headroom for flow control
+    is too small, and hosts that cannot use all of their planes because MRC loads these equally."""
     found: dict[tuple[int, int], list[str]] = {}
     for link in topology.for_transport(transport).links.values():
         pfc = link.queue.pfc
@@ -233,6 +236,28 @@ def warnings(topology: Topology, clock: str, transport: str) -> list[str]:
             + f", which need {needed} bytes (rate x delay both ways, three packets, a pause frame): packets may be lost"
             for (given, needed), names in found.items()
         ),
+        *(_unequal(topology) if transport == "mrc" else []),
+    ]
+
+
+def _unequal(topology: Topology) -> list[str]:
+    """Return a warning where planes differ, with the numbers of the host that loses most."""
+    if all(
+        len({link.spec.rate for link in topology.links.values() if link.is_host_link is at_host}) < 2
+        for at_host in (True, False)
+    ):
+        return []
+    capacity = Capacity(topology)
+    reached = {host.name: capacity.sprayed(host.index) for host in topology.hosts}
+    share = {name: equal / whole for name, (equal, whole) in reached.items() if equal < USABLE * whole}
+    if not share:
+        return []
+    worst = min(share, key=lambda name: share[name])
+    equal, whole = (bps / 1e6 for bps in reached[worst])
+    more = f"; {len(share) - 1} more hosts lose, too" if len(share) > 1 else ""
+    return [
+        f"planes are loaded equally but differ in rate: at full load {worst} reaches {equal:g} of {whole:g} Mb/s "
+        f"({share[worst]:.0%}), because of the slowest{more}"
     ]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mrc_topo.units import format_duration_ms
+from mrc_topo.units import Unit, format_duration_ms, shown
 from mrclab.results.record import BIN_S, Change, Numbers, Readings, RunResult
 
 #: Goodput counts as recovered when its mean over this time reaches the bound.
@@ -41,9 +41,14 @@ class Recovery:
     dip_s: float = 0.0
 
     @property
+    def low(self) -> float:
+        """The lowest bin over what the recovery is measured by: 95 % of it, or more, is as good as recovered."""
+        return self.dip / min(self.expected, 1.0) if self.expected > 0 else 1.0
+
+    @property
     def lowest(self) -> str:
-        """The lowest share, and when it was."""
-        return f"{self.dip:.1%} after {self.dip_s:.1f} s"
+        """`low`, and when it was."""
+        return f"{shown(self.low, Unit.SHARE, 3)} after {self.dip_s:.1f} s"
 
     @property
     def took(self) -> str:

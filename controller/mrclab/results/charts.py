@@ -1,237 +1,34 @@
-"""Charts of a report and their curves: inline SVG that is readable without scripts; `report.js` adds values under the
-pointer, zoom and curves that can be hidden.
-
-A curve is a path in whole steps of a power of ten, so that the path itself holds the data: nothing is in a page twice,
-and a curve of 2 000 points takes 10 to 20 KB.
-"""
+"""Charts of a run, as descriptions: what was measured over the seconds of a run, and what each chart shows."""
 
 from __future__ import annotations
 
-import html
 import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from mrc_host.proto.events import EvState
 from mrc_topo.topology import Topology
+from mrc_topo.units import Unit, shown
+from mrclab.pages.chart import POINTS, Axis, Chart, Line, Mark, Numbers, Series, style
 from mrclab.results import steps
-from mrclab.results.record import Numbers, Readings, RunResult
+from mrclab.results.analysis import Recovery
+from mrclab.results.record import Readings, RunResult
 from mrclab.results.recording import TIME
 
-#: The picture, in its own units, and the area of the curves in it.
-WIDTH, HEIGHT = 1000, 300
-LEFT, TOP, AREA_WIDTH, AREA_HEIGHT = 64, 22, 926, 230
-#: Both axes have at least this many steps: finer than can be seen, or distinguished in a table.
-STEPS = 20_000
-#: Numbers of two events need this much room between them; the later one is left out otherwise.
-TAG_WIDTH = 18
+#: The charts of a run are zoomed together.
+GROUP = "run"
+SECONDS = Axis("time after the start", "s")
+ABOUT_PLANES = "What all hosts send into a plane. MRC loads planes equally while all ports are up."
+ABOUT_EVS = (
+    "Over all queue pairs; all others are good: in use or in reserve. Skipped once: after a mark or a trim; "
+    "assumed bad: out until probes succeed; denied: by the denylist."
+)
 
-
-@dataclass(frozen=True)
-class Curve:
-    """A line, or dots: `x` in seconds after the start, `y` in the chart's unit; `colour` and `dash` as CSS and SVG have
-    them."""
-
-    name: str
-    x: Numbers
-    y: Numbers
-    colour: str
-    dash: str = ""
-    dots: bool = False
-
-
-@dataclass(frozen=True)
-class Plot:
-    """The contents of a chart; `name` is its id in the page, `title` describes it for readers who cannot see it."""
-
-    name: str
-    title: str
-    curves: Sequence[Curve]
-    unit: str
-
-
-@dataclass(frozen=True)
-class ActionMark:
-    """An action on the lab at a time (s); `breaks`: it breaks something, and does not repair it."""
-
-    at_s: float
-    text: str
-    breaks: bool
-
-
-def step(largest: float) -> float:
-    """Return the power of ten that divides the range from 0 to this into `STEPS` or more."""
-    return 10.0 ** math.floor(math.log10(largest / STEPS)) if largest > 0 else 1.0
-
-
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """Return round numbers within a range, at most this many."""
-    if not high > low:
-        return [low]
-    rough = (high - low) / most
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    width = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
-    first = math.ceil(low / width - 1e-9)
-    return [number * width for number in range(first, math.floor(high / width + 1e-9) + 1)]
-
-
-def number(value: float) -> str:
-    """Return a number as short as it can be read."""
-    return f"{value:.6g}"
-
-
-def path(x: Numbers, y: Numbers, x_step: float, y_step: float, dots: bool = False) -> str:
-    """Return the points as an SVG path in whole steps, each but the first relative to the one before.
-
-    Dots are parts without length, which round ends make visible.
-    """
-    columns = np.rint(x / x_step).astype(np.int64), np.rint(y / y_step).astype(np.int64)
-    points = np.stack(columns, axis=1)
-    if not len(points):
-        return ""
-    first, rest = points[0], np.diff(points, axis=0)
-    if dots:
-        return f"M{first[0]} {first[1]}z" + "".join(f"m{dx} {dy}z" for dx, dy in rest.tolist())
-    moves = "".join(f"{'' if dx < 0 else ' '}{dx}{'' if dy < 0 else ' '}{dy}" for dx, dy in rest.tolist())
-    return f"M{first[0]} {first[1]}" + (f"l{moves.lstrip()}" if len(rest) else "")
-
-
-def chart(plot: Plot, seconds: float, marks: Sequence[ActionMark], tags: bool) -> str:
-    """Return a chart over the seconds of a run as HTML.
-
-    Args:
-        marks: what was done to the lab; `tags`: with their numbers above the curves; `explained` has their texts.
-    """
-    curves, unit = plot.curves, plot.unit
-    top = max((float(curve.y.max()) for curve in curves if len(curve.y)), default=0.0) * 1.05 or 1.0
-    seconds = max(seconds, 1e-9)
-    x_step, y_step = step(seconds), step(top)
-    across, up = seconds / x_step, top / y_step
-    stroke = 'fill="none" vector-effect="non-scaling-stroke"'
-    lines = "".join(
-        f'<path class="curve" d="{path(curve.x, curve.y, x_step, y_step, curve.dots)}" {stroke} {_pen(curve)}'
-        f' style="stroke:{curve.colour}"><title>{html.escape(curve.name)}</title></path>'
-        for curve in curves
-    )
-    happened = "".join(
-        f'<path class="{"fails" if mark.breaks else "mends"}" d="M{mark.at_s / x_step:.0f} 0V{up:.0f}" {stroke}>'
-        f"<title>{html.escape(f'{mark.at_s:.2f} s: {mark.text}')}</title></path>"
-        for mark in marks
-    )
-    shown = f'viewBox="0 {-up:.0f} {across:.0f} {up:.0f}" preserveAspectRatio="none"'
-    text = f"{plot.title}, in {unit}. {_told(curves)}"
-    return (
-        f'<figure class="chart" id="{plot.name}" data-unit="{html.escape(unit)}"'
-        f' data-step="{x_step:.12g} {y_step:.12g}">'
-        f"{_legend(curves)}"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{html.escape(text)}">'
-        f'<g class="axes">{_axes(seconds, top)}</g>'
-        f'<svg class="area" x="{LEFT}" y="{TOP}" width="{AREA_WIDTH}" height="{AREA_HEIGHT}" {shown}>'
-        f'<g transform="scale(1 -1)">{happened}{lines}</g></svg>'
-        f'<g class="tags">{_tags(marks, seconds) if tags else ""}</g>'
-        f'<text class="unit" x="{LEFT + AREA_WIDTH}" y="{HEIGHT - 6}">seconds after the start; upwards '
-        f"{html.escape(unit)}</text></svg>{_values(curves, unit)}</figure>"
-    )
-
-
-def _pen(curve: Curve, width: float = 1.7) -> str:
-    if curve.dots:
-        return 'stroke-width="7" stroke-linecap="round"'
-    return f'stroke-width="{width}"' + (f' stroke-dasharray="{curve.dash}"' if curve.dash else "")
-
-
-def _axes(seconds: float, top: float) -> str:
-    """Return the grid and numbers of the whole run; `report.js` redraws them for a part of it."""
-    parts = []
-    for value in ticks(0, top, 6):
-        y = TOP + AREA_HEIGHT * (1 - value / top)
-        parts.append(f'<path d="M{LEFT} {y:.1f}h{AREA_WIDTH}"/><text class="y" x="{LEFT - 6}" y="{y:.1f}">')
-        parts.append(f"{number(value)}</text>")
-    for value in ticks(0, seconds, 12):
-        x = LEFT + AREA_WIDTH * value / seconds
-        parts.append(
-            f'<path d="M{x:.1f} {TOP}v{AREA_HEIGHT}"/><text class="x" x="{x:.1f}" y="{TOP + AREA_HEIGHT + 14}">'
-        )
-        parts.append(f"{number(value)}</text>")
-    return "".join(parts)
-
-
-def _tags(marks: Sequence[ActionMark], seconds: float) -> str:
-    """Return the numbers above their lines. All are in the page: one without room appears when it has some."""
-    parts, last = [], -math.inf
-    for order, mark in enumerate(marks, 1):
-        x = LEFT + AREA_WIDTH * mark.at_s / seconds
-        hidden = "" if x - last >= TAG_WIDTH else " hidden"
-        last = x if not hidden else last
-        side = "fails" if mark.breaks else "mends"
-        parts.append(
-            f'<g class="tag {side}{hidden}" data-s="{mark.at_s:.6g}" transform="translate({x:.1f} {TOP - 11})">'
-        )
-        parts.append(f"<title>{html.escape(f'{mark.at_s:.2f} s: {mark.text}')}</title>")
-        parts.append(f'<circle r="8.5"/><text>{order}</text></g>')
-    return "".join(parts)
-
-
-def explained(marks: Sequence[ActionMark]) -> str:
-    """Return the texts of the numbers in all charts as HTML; nothing where there are none."""
-    items = "".join(
-        f'<li class="{"fails" if mark.breaks else "mends"}">{mark.at_s:.2f} s: {html.escape(mark.text)}</li>'
-        for mark in marks
-    )
-    return f'<ol class="marks" aria-label="what was done to the lab">{items}</ol>' if marks else ""
-
-
-def _legend(curves: Sequence[Curve]) -> str:
-    keys = "".join(
-        f'<button type="button" class="key" aria-pressed="true"><svg width="26" height="10" aria-hidden="true">'
-        f'<path d="{"M13 5z" if curve.dots else "M0 5H26"}" style="stroke:{curve.colour}" {_pen(curve, 3)}/></svg> '
-        f"{html.escape(curve.name)}</button>"
-        for curve in curves
-    )
-    tools = '<span class="tools"><button type="button" class="whole" hidden>whole run</button>'
-    tools += '<button type="button" class="save">save as SVG</button>'
-    tools += '<button type="button" class="save-csv">save as CSV</button></span>'
-    return f'<figcaption class="legend">{keys}{tools}</figcaption>'
-
-
-def _span(curve: Curve) -> tuple[float, float, float]:
-    """Return the least, mean and most; 0 for a curve without points."""
-    if not len(curve.y):
-        return 0.0, 0.0, 0.0
-    return float(curve.y.min()), float(curve.y.mean()), float(curve.y.max())
-
-
-def _told(curves: Sequence[Curve]) -> str:
-    said = []
-    for curve in curves:
-        least, mean, most = _span(curve)
-        said.append(f"{curve.name}: {least:.4g} to {most:.4g}, mean {mean:.4g}")
-    return "; ".join(said) + "." if said else "Nothing was measured."
-
-
-def _values(curves: Sequence[Curve], unit: str) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(curve.name)}</td>"
-        + "".join(f'<td class="n">{value:.4g}</td>' for value in _span(curve))
-        + "</tr>"
-        for curve in curves
-    )
-    head = f"<tr><th>{html.escape(unit)}</th><th>least</th><th>mean</th><th>most</th></tr>"
-    return f'<details class="values"><summary>as numbers</summary><table>{head}{rows}</table></details>'
-
-
-EV_STATES = tuple(each.name for each in EvState)
-#: Dashes distinguish the states without their colours.
-EV_DASHES = ("", "8 4", "10 3 2 3", "2 3")
-#: Series by number: colours of style.css; from the ninth on they are dashed.
-COLOURS = 8
-DASHES = ("", "8 4", "2 3", "10 3 2 3")
-#: Of a curve; more than a screen is wide would only make the file large.
-POINTS = 2000
+#: States in which EVs are not in use: the name for people, and a dash that distinguishes them without colours.
+EV_STATES = {EvState.SKIP: ("skipped once", 1), EvState.ASSUMED_BAD: ("assumed bad", 0), EvState.DENIED: ("denied", 2)}
 #: Curves in a chart of ports that stand still.
 STALLED_PORTS = 16
 #: Why a port of a switch stands still, by its counter in the samples: title of the chart, and what it shows.
@@ -248,45 +45,93 @@ STALLS = {
 
 
 @dataclass(frozen=True)
-class Stall:
-    """A chart of the ports that had to stand still for one reason, with its note."""
+class RunCharts:
+    """The charts of a run: what it cost, and why."""
 
-    plot: Plot
-    note: str
+    cost: Sequence[Chart]
+    why: Sequence[Chart]
 
-
-@dataclass(frozen=True)
-class RunPlots:
-    """The plots of a run's charts; `steps` is None where the workload has no steps."""
-
-    goodput: Plot
-    planes: Plot
-    evs: Plot
-    queues: Plot
-    stalls: Sequence[Stall]
-    cwnd: Plot
-    rtt: Plot
-    steps: Plot | None
+    @property
+    def all(self) -> Sequence[Chart]:
+        """All of them."""
+        return [*self.cost, *self.why]
 
 
-def plots_of(result: RunResult, topology: Topology, readings: Readings) -> RunPlots:
-    """Return what the charts of a run show."""
+def charts_of(
+    result: RunResult, topology: Topology, readings: Readings, recoveries: Sequence[Recovery], marks: Sequence[Mark]
+) -> RunCharts:
+    """Return the charts of a run."""
+
+    def chart(name: str, title: str, about: str, axis: Axis, series: Sequence[Series]) -> Chart:
+        return Chart(name, title, SECONDS, axis, series, about, marks, group=GROUP)
+
     edges = readings.edges
-    return RunPlots(
-        Plot("goodput", "Goodput over time", _goodput(readings), "Mb/s"),
-        Plot("planes", "Load of each plane", _planes(result, topology, edges), "Mb/s"),
-        Plot("evs", "Entropy values by state", _evs(result, edges), "EVs"),
-        Plot("queues", "Queues of each plane", _queues(result, topology), "KiB"),
-        stall_plots(result),
-        Plot("cwnd", "Window", _means(result, edges, "cwnd", 1 / 1024), "KiB (mean over hosts)"),
-        Plot("rtt", "Round-trip time", _means(result, edges, "rtt_ns", 1e-6), "ms (mean over hosts)"),
-        _steps(result),
+    goodput = [_line("all hosts", edges[:-1], readings.goodput_bps, *style(0), line=Line.STEPS)]
+    planes, evs, queues = _planes(result, topology, edges), _evs(result, edges), _queues(result, topology)
+    total = sum(float(result.levels(list(result.samples), "ev", each.name, edges[:1])[0]) for each in EvState)
+    about = "Payload placed in memory at all responders, in bins of 100 ms."
+    cost = [chart("goodput", _fell(readings, recoveries), about, Axis("goodput", Unit.RATE), goodput)]
+    if (times := _steps(result)) is not None:
+        slowest = f"The slowest step took {shown(_most(times), Unit.TIME)}"
+        about = "From the end of a step at the last rank to that of the next one."
+        cost.append(chart("steps", slowest, about, Axis("time of a step", Unit.TIME), times))
+    means = [float(np.mean(each.y)) for each in planes]
+    carried = f"Each plane carried {_from_to(means, Unit.RATE)} on average"
+    load = chart("planes", carried, ABOUT_PLANES, Axis("load", Unit.RATE), planes)
+    waited = f"At most {shown(_most(queues), Unit.SIZE)} waited in the switches of a plane"
+    about = "Bytes in the data queues of a plane's switches: the sum over its ports."
+    why = [
+        replace(load, below=_apart(planes)),
+        chart("evs", _out_of_use(evs, total), ABOUT_EVS, Axis("entropy values (EVs)"), evs),
+        chart("queues", waited, about, Axis("queued", Unit.SIZE), queues),
+    ]
+    still = Axis("time that a port stood still", Unit.SHARE)
+    why += [chart(name, title, note, still, series) for name, title, note, series in stall_series(result)]
+    for name, key, factor, title, unit in (
+        ("cwnd", "cwnd", 1.0, "window", Unit.SIZE),
+        ("rtt", "rtt_ns", 1e-9, "round-trip time", Unit.TIME),
+    ):
+        for series in _means(result, edges, key, factor, title):
+            y = np.asarray(series.y)
+            y = y[y > 0]  # before the first packet there is none
+            told = f"The mean {title} was {_from_to([float(y.min()), float(y.max())] if len(y) else [], unit)}"
+            why.append(chart(name, told, "", Axis(f"{title}, mean over hosts", unit, zero=True), [series]))
+    return RunCharts(cost, why)
+
+
+def _apart(planes: Sequence[Series]) -> Chart | None:
+    """Return by how much the load of each plane differs from that of the mean plane, whose curves lie on each other."""
+    if len(planes) < 2:
+        return None
+    mean = np.mean([np.asarray(each.y) for each in planes], axis=0)
+    series = [replace(each, y=np.asarray(each.y) - mean) for each in planes]
+    return Chart("", "", SECONDS, Axis("load minus that of the mean plane", Unit.RATE), series, level=0.0, group=GROUP)
+
+
+def _fell(readings: Readings, recoveries: Sequence[Recovery]) -> str:
+    """Return what failures did to the goodput, as the title of its chart."""
+    broke = [each for each in recoveries if each.breaks]
+    mean = f"Goodput was {shown(readings.mean_bps, Unit.RATE)} on average"
+    if not broke:
+        return mean
+    worst = min(broke, key=lambda each: each.low)
+    return f"{mean}, and at the lowest {shown(worst.low, Unit.SHARE, 3)} of what the rest could carry ({worst.text})"
+
+
+def _from_to(values: Sequence[float], unit: Unit) -> str:
+    low, high = (shown(each, unit, 3) for each in (min(values, default=0.0), max(values, default=0.0)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _most(series: Sequence[Series]) -> float:
+    return max((float(np.max(np.asarray(each.y), initial=0.0)) for each in series), default=0.0)
+
+
+def _out_of_use(evs: Sequence[Series], total: float) -> str:
+    out = np.asarray(evs[1].y) + np.asarray(evs[2].y) if evs else np.zeros(1)
+    return (
+        f"At most {shown(round(float(out.max(initial=0.0))))} of {shown(round(total))} entropy values were out of use"
     )
-
-
-def series(number: int) -> tuple[str, str]:
-    """Return the colour and dash of a series by its number: no two of the first 32 look alike."""
-    return f"var(--plane-{number % COLOURS})", DASHES[number // COLOURS % len(DASHES)]
 
 
 def plane_load_bps(result: RunResult, edges: Numbers, planes: int) -> list[Numbers]:
@@ -298,17 +143,6 @@ def plane_load_bps(result: RunResult, edges: Numbers, planes: int) -> list[Numbe
             total += 8 * result.rates(host, f"tx_bytes.{plane}", edges)
         loads.append(total)
     return loads
-
-
-def levels(result: RunResult, hosts: Sequence[str], key: str, name: str, edges: Numbers) -> Numbers:
-    """Sum over hosts of a level (not a counter) that samples hold under `key`/`name`, at the bin edges."""
-    total = np.zeros(len(edges))
-    for host in hosts:
-        samples = result.samples_of(host)
-        if len(samples) and f"{key}.{name}" in samples.columns:
-            times, values = samples.take([TIME, f"{key}.{name}"])
-            total += np.interp(edges, (times - result.started_ns) / 1e9, values)
-    return total
 
 
 def stalls(result: RunResult, column: str) -> dict[str, tuple[Numbers, Numbers]]:
@@ -345,18 +179,14 @@ def thinned(x: Numbers, y: Numbers, most: int) -> tuple[Numbers, Numbers]:
     return x[index], y[index]
 
 
-def _line(name: str, x: npt.ArrayLike, y: npt.ArrayLike, colour: str, dash: str = "") -> Curve:
+def _line(name: str, x: npt.ArrayLike, y: npt.ArrayLike, colour: str, dash: int = 0, line: Line = Line.CURVE) -> Series:
     xs, ys = thinned(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64), POINTS)
-    return Curve(name, xs, ys, colour, dash)
+    return Series(name, xs, ys, colour, dash, line)
 
 
-def _goodput(readings: Readings) -> list[Curve]:
-    return [_line("all hosts", readings.edges[:-1], readings.goodput_bps / 1e6, *series(0))]
-
-
-def _planes(result: RunResult, topology: Topology, edges: Numbers) -> list[Curve]:
+def _planes(result: RunResult, topology: Topology, edges: Numbers) -> list[Series]:
     loads = plane_load_bps(result, edges, topology.lab.planes)
-    return [_line(f"plane {plane}", edges[:-1], load / 1e6, *series(plane)) for plane, load in enumerate(loads)]
+    return [_line(f"plane {plane}", edges[:-1], load, *style(plane)) for plane, load in enumerate(loads)]
 
 
 def _hosts_with(result: RunResult, column: str) -> list[str]:
@@ -364,16 +194,23 @@ def _hosts_with(result: RunResult, column: str) -> list[str]:
     return [name for name in result.samples if column in result.samples_of(name).columns]
 
 
-def _evs(result: RunResult, edges: Numbers) -> list[Curve]:
-    curves = []
+def _evs(result: RunResult, edges: Numbers) -> list[Series]:
     hosts = _hosts_with(result, "ev.GOOD")
-    for state, dash in zip(EV_STATES, EV_DASHES, strict=True):
-        counts = levels(result, hosts, "ev", state, edges)
-        curves.append(_line(state, edges, counts, f"var(--ev-{state.lower().replace('_', '-')})", dash))
-    return curves
+    if not hosts:
+        return []
+    return [
+        _line(
+            name,
+            edges,
+            result.levels(hosts, "ev", state.name, edges),
+            f"ev-{state.name.lower().replace('_', '-')}",
+            dash,
+        )
+        for state, (name, dash) in EV_STATES.items()
+    ]
 
 
-def _queues(result: RunResult, topology: Topology) -> list[Curve]:
+def _queues(result: RunResult, topology: Topology) -> list[Series]:
     plane_of = {switch.name: switch.plane for switch in topology.switches}
     fabric = result.recording.fabric
     (stamps,) = fabric.take([TIME])
@@ -387,44 +224,48 @@ def _queues(result: RunResult, topology: Topology) -> list[Curve]:
     begin = 0
     for chunk in fabric.chunks():
         for number, plane in columns.items():
-            depths[plane, begin : begin + chunk.shape[1]] += chunk[number] / 1024
+            depths[plane, begin : begin + chunk.shape[1]] += chunk[number]
         begin += chunk.shape[1]
-    return [_line(f"plane {plane}", times, depths[plane], *series(plane)) for plane in range(topology.lab.planes)]
+    return [_line(f"plane {plane}", times, depths[plane], *style(plane)) for plane in range(topology.lab.planes)]
 
 
-def stall_plots(result: RunResult) -> list[Stall]:
-    """Return a chart for each reason for which a port that could send had to wait; none where no port had to."""
+def stall_series(result: RunResult) -> list[tuple[str, str, str, list[Series]]]:
+    """Return for each reason for which a port that could send had to wait: name, title and note of a chart, and its
+    series; none where no port had to.
+    """
     found = []
     for column, (title, note) in STALLS.items():
         ports = stalls(result, column)
         if not ports:
             continue
-        shown = list(ports.items())[:STALLED_PORTS]
+        shown_ports = list(ports.items())[:STALLED_PORTS]
         lines = [
-            _line(port, seconds, 100 * share, *series(number)) for number, (port, (seconds, share)) in enumerate(shown)
+            _line(port, seconds, share, *style(number)) for number, (port, (seconds, share)) in enumerate(shown_ports)
         ]
-        rest = f" Of {len(ports)} ports the {len(shown)} that stood longest." if len(ports) > len(shown) else ""
-        found.append(Stall(Plot(column, title, lines, "% of time"), note + rest))
+        rest = f" Of {len(ports)} ports the {len(lines)} that stood longest." if len(ports) > len(lines) else ""
+        found.append((column, f"{title}: {shown_ports[0][0]} longest", note + rest, lines))
     return found
 
 
-def _means(result: RunResult, edges: Numbers, key: str, scale: float) -> list[Curve]:
+def _means(result: RunResult, edges: Numbers, key: str, factor: float, name: str) -> list[Series]:
     """Return the mean over hosts of a level of their congestion control."""
     hosts = _hosts_with(result, f"cc.{key}")
     if not hosts:
         return []
-    total = levels(result, hosts, "cc", key, edges)
-    return [_line(key.removesuffix("_ns"), edges, total * scale / len(hosts), *series(0))]
+    return [_line(name, edges, result.levels(hosts, "cc", key, edges) * factor / len(hosts), *style(0))]
 
 
-def _steps(result: RunResult) -> Plot | None:
+def _steps(result: RunResult) -> list[Series] | None:
     """Return how long each step of a training took."""
     rows = steps.steps_of(result)
     if not rows:
         return None
     times = [result.since_start(each.end_ns) for each in rows]
-    line = _line("all steps", times, [each.seconds * 1e3 for each in rows], *series(0))
+    line = _line("all steps", times, [each.seconds for each in rows], *style(0))
     seen = [index for index, each in enumerate(rows) if each.broken][:POINTS]
-    x, y = np.array([times[index] for index in seen]), np.array([rows[index].seconds * 1e3 for index in seen])
-    marks = Curve("with something broken", x, y, "var(--down)", dots=True)
-    return Plot("steps", "Time of each step", [line, marks], "ms")
+    if not seen:
+        return [line]
+    dots = Series(
+        "with something broken", [times[at] for at in seen], [rows[at].seconds for at in seen], "down", line=Line.DOTS
+    )
+    return [line, dots]

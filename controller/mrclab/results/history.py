@@ -155,7 +155,9 @@ def _done(result: RunResult, happening: LabEvent, until_ns: int) -> Iterator[His
     yield HistoryEvent(t_ms, what, happening.action.describe(), cause=cause, done_ms=later)
     past = result.past_findings(happening)
     notice = first_notice(result, happening, until_ns)
-    parts = [] if notice is None else [f"{notice[1]} notices it first"]
+    parts = []
+    if notice is not None:
+        parts.append(f"{notice[1]} notices it first, {(notice[0] - happening.at_ns) / 1e6:.1f} ms after its injection")
     if named := [each for each in happening.localised if each not in past]:
         parts.append(f"probes of the hosts name {', '.join(named)} before the next action")
     until_ms = 1000 * result.since_start(until_ns)

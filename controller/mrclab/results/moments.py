@@ -1,6 +1,6 @@
 """The moment of each failure, as frames: what every link carried, what was broken, and what became of the goodput.
 
-`report.js` plays them over the picture of the lab. A frame is a string with a digit per link, in the topology's order.
+`moments.js` plays them over the picture of the lab. A frame is a string with a digit per link, in the topology's order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from mrc_topo.topology import Topology, UnknownElement
 from mrc_topo.units import format_rate
 from mrclab.lab.faults import action, kinds
 from mrclab.lab.faults.action import Effects, FailureError
-from mrclab.results import charts
 from mrclab.results.analysis import Recovery
 from mrclab.results.record import Numbers, Readings, RunResult
 from mrclab.results.recording import TIME
@@ -53,7 +52,7 @@ BrokenFrom = TypedDict("BrokenFrom", {"from": int, "down": list[int], "impaired"
 
 
 class MomentFrames(TypedDict):
-    """The frames of a moment that `report.js` plays (see `frames`)."""
+    """The frames of a moment that `moments.js` plays (see `frames`)."""
 
     at: float
     t: list[float]
@@ -106,7 +105,7 @@ def _told(recovery: Recovery | None) -> str:
     back = "did not come back" if recovery.recovery_s is None else f"was back after {recovery.took}"
     return (
         f"Goodput was {format_rate(recovery.before_bps)}; {recovery.left:.1%} of the capacity was"
-        f" left. It was lowest at {recovery.lowest}, and {back}."
+        f" left. It fell to {recovery.lowest} of what was left, and {back}."
     )
 
 
@@ -117,7 +116,7 @@ def _cost(moment: Moment) -> float:
 
 
 def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> list[MomentFrames]:
-    """Return for each moment what `report.js` plays.
+    """Return for each moment what `moments.js` plays.
 
     By frame: `t` (s), `links` (a digit of load each), `goodput` (Mb/s), `bad` (EVs out of use) and `lost` (packets
     since the failure). `states`: from which frame on which links and switches are down or impaired.
@@ -130,7 +129,7 @@ def frames(result: RunResult, topology: Topology, moments: Sequence[Moment]) -> 
         count = round((moment.end_s - moment.begin_s) / FRAME_S)
         edges = np.linspace(moment.begin_s, moment.end_s, max(min(count, longest), LEAST_FRAMES) + 1)
         hosts = list(result.samples)
-        bad = charts.levels(result, hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
+        bad = result.levels(hosts, "ev", EvState.ASSUMED_BAD.name, edges[1:])
         lost = _lost(result, edges[1:], moment.at_s)
         made.append(
             {

@@ -6,6 +6,7 @@ All of it comes from the hosts (`mrc_host.workloads.measure`); here it gets name
 from __future__ import annotations
 
 import bisect
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -61,7 +62,7 @@ class Table:
         lines = [self.heads, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         shown = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines]
-        return "\n".join([self.title, *shown])
+        return "\n".join([*textwrap.wrap(self.title, 79), *shown])
 
 
 @dataclass(frozen=True)

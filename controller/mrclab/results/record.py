@@ -25,7 +25,7 @@ from mrclab.lab.session.fidelity import UNMEASURED, Fidelity
 from mrclab.results.counted import TOTALS, Achieved, achieved
 from mrclab.results.provenance import Provenance
 from mrclab.results.reading import RESULT, FolderError, document_of, of_any_version, readable
-from mrclab.results.recording import EVENTS, SAMPLES, Events, Recording, Series, StoredRecording
+from mrclab.results.recording import EVENTS, SAMPLES, TIME, Events, Recording, Series, StoredRecording
 from p4lite.switch.fabric.values import CreditStats, PfcStats
 
 
@@ -217,6 +217,16 @@ class RunResult:
         for host in hosts:
             total += self.samples_of(host).rates(column, self.started_ns, until)
         return total * np.diff(until) / np.diff(edges)
+
+    def levels(self, hosts: Iterable[str], key: str, name: str, edges: Numbers) -> Numbers:
+        """Return the sum over hosts of a level (not a counter) that samples hold under `key`/`name`, at the edges."""
+        total = np.zeros(len(edges))
+        for host in hosts:
+            samples = self.samples_of(host)
+            if len(samples) and f"{key}.{name}" in samples.columns:
+                times, values = samples.take([TIME, f"{key}.{name}"])
+                total += np.interp(edges, (times - self.started_ns) / 1e9, values)
+        return total
 
     def goodput_bps(self, edges: Numbers) -> Numbers:
         """Return the payload placed at all responders, bits per second."""

@@ -1,7 +1,7 @@
 """The HTML report of a run: one self-contained file with the verdict, charts, what every failure did, and the lab.
 
-First all that the page shows is computed, part by part, as values (`view_of`). Then the template `report.html` makes
-the page of them.
+It says in this order: the verdict, what it cost, what happened when, why, and then what is folded. First all that the
+page shows is computed, part by part, as values (`view_of`). Then the template `report.html` makes the page of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from mrc_host.answers import LagSummary, Software
 from mrc_topo import draw
 from mrc_topo.base import look, quantiles
 from mrc_topo.topology import Topology
-from mrc_topo.units import format_rate, format_time
+from mrc_topo.units import Unit, format_rate, format_time, named, shown
 from mrclab.lab import describe, payloads
 from mrclab.lab.session.fidelity import Fidelity, MachineFidelity
-from mrclab.results import charts, moments, performance
+from mrclab.pages import chart
+from mrclab.pages.chart import Mark
+from mrclab.results import charts, milestones, moments, performance
 from mrclab.results.analysis import Recovery, duration_text
-from mrclab.results.charts import ActionMark, RunPlots
+from mrclab.results.charts import RunCharts
 from mrclab.results.check import Check, Verdict
 from mrclab.results.moments import Moments
 from mrclab.results.performance import Table
@@ -57,23 +59,25 @@ class Trust:
 
 @dataclass(frozen=True)
 class Sections:
-    """The tables of a report; `recoveries` is None where no failure was measured. `lost` explains its two counts of
+    """The tables of a report; `failures` is None where nothing was done to the lab. `lost` explains its two counts of
     lost packets, and is empty where both are 0."""
 
     run: Grid
     checks: Grid
-    recoveries: Grid | None
+    failures: Grid | None
     hosts: Grid
     trust: Trust
     lost: str
 
 
-def sections_of(result: RunResult, topology: Topology, readings: Readings, verdict: Verdict) -> Sections:
-    """Return the tables of a report."""
+def sections_of(
+    result: RunResult, topology: Topology, readings: Readings, verdict: Verdict, followed: Sequence[Sequence[str]]
+) -> Sections:
+    """Return the tables of a report; `followed`: rows of what followed each action."""
     return Sections(
         _run(result, topology, readings, verdict),
         Grid(["check", "expected", "measured", ""], [_check(each, verdict) for each in verdict.checks]),
-        _recoveries(verdict) if verdict.recoveries else None,
+        Grid(milestones.HEADS, followed) if followed else None,
         _hosts(result),
         _trust(result.fidelity),
         " ".join(EXPLAINED) if losses_of(result) else "",
@@ -91,7 +95,7 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
         ["mean goodput", format_rate(readings.mean_bps)],
         ["lab", f"{lab.name}: {topology.shape}, "
                 f"{lab.hosts} hosts, {format_rate(lab.links.host.rate)} per port, {lab.routing.mode.value}"],
-        ["workload", f"{result.workload} {result.params} on {len(result.ranks)} hosts"],
+        ["workload", f"{words(result.workload)} ({parameters(result.params)}) on {len(result.ranks)} hosts"],
         ["clock", f"{result.clock}{simulated}, {result.seconds:.1f} s, seed {result.seed}"],
         ["base RTT, ACK timeout", f"{format_time(describe.base_rtt_ns(topology, result.clock))}, "
                                   f"{format_time(describe.ack_timeout_ns(topology))}"],
@@ -104,6 +108,21 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
     return Grid(["", ""], rows)
 
 
+def words(key: str) -> str:
+    """Return a name of a file or setting for people."""
+    return key.replace("_", " ")
+
+
+def parameters(params: Mapping[str, object]) -> str:
+    """Return the parameters of a workload for people, with units."""
+    told = []
+    for key, value in params.items():
+        name, unit, factor = named(key)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        told.append(f"{name} {shown(float(value) * factor, unit) if number else value}")  # type: ignore[arg-type]
+    return ", ".join(told) or "no parameters"
+
+
 def _check(check: Check, verdict: Verdict) -> list[str | Coloured]:
     if check.passed:
         mark = Coloured("good", "good")
@@ -114,30 +133,14 @@ def _check(check: Check, verdict: Verdict) -> list[str | Coloured]:
     return [check.what, check.expected, check.measured, mark]
 
 
+#: Of the terminal, where no more fits a line of 80 columns.
+RECOVERY_HEADS = ("at", "what", "lowest, of what was left", "settled", "recovered")
+
+
 def recovery_cells(recovery: Recovery) -> list[str]:
-    """Return a recovery as text: time, action, goodput before, shares (left, lowest, settled), and how long it took."""
-    return [
-        f"{recovery.at_s:.2f} s",
-        recovery.text,
-        format_rate(recovery.before_bps),
-        f"{recovery.left:.1%}",
-        recovery.lowest,
-        f"{recovery.after:.1%}",
-        recovery.took,
-    ]
-
-
-def _recoveries(verdict: Verdict) -> Grid:
-    heads = [
-        "at",
-        "what",
-        "goodput before",
-        "capacity left",
-        "lowest",
-        "settled at",
-        "back to 95 % of that after (in bins of 100 ms)",
-    ]
-    return Grid(heads, [recovery_cells(each) for each in verdict.recoveries])
+    """Return a recovery as text, by `RECOVERY_HEADS`."""
+    settled = shown(recovery.after, Unit.SHARE, 3)
+    return [f"{recovery.at_s:.2f} s", recovery.text, recovery.lowest, settled, recovery.took]
 
 
 def _hosts(result: RunResult) -> Grid:
@@ -263,8 +266,8 @@ def story(result: RunResult, topology: Topology, readings: Readings) -> str:
     happened = readings.failures
     done = f"{_many(happened, 'failure')} {'was' if happened == 1 else 'were'} caused on purpose" if happened else ""
     return (
-        f"{_many(len(result.ranks), 'host')} ran the workload {result.workload} for {result.seconds:.1f} s "
-        f"({clock}) over {planes} of {switches} each; {done or 'nothing was broken'}."
+        f"{_many(len(result.ranks), 'host')} ran the workload {words(result.workload)} "
+        f"for {result.seconds:.1f} s ({clock}) over {planes} of {switches} each; {done or 'nothing was broken'}."
     )
 
 
@@ -283,7 +286,7 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
     return [
         KeyFigure(format_rate(readings.mean_bps), "goodput, on average", f"{share:.0%} of what the hosts' links carry"),
         checked,
-        KeyFigure(str(readings.failures), "failures caused", _lowest([each.dip for each in judged])),
+        KeyFigure(str(readings.failures), "failures caused", _lowest([each.low for each in judged])),
         KeyFigure(*_slowest([each.recovery_s for each in judged]), "until goodput was 95 % of what the rest can carry"),
         KeyFigure(str(achieved.qp_errors), "connections lost", f"of {achieved.qps} queue pairs"),
         KeyFigure(str(lost), "packets sent again", f"to repair losses; {spurious} of them had arrived after all"),
@@ -291,7 +294,11 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
 
 
 def _lowest(dips: list[float]) -> str:
-    return f"goodput fell to {min(dips):.0%} at the lowest" if dips else "no dip to be measured"
+    return (
+        f"goodput fell to {shown(min(dips), Unit.SHARE, 2)} of what the rest can carry, at the lowest"
+        if dips
+        else "no dip to be measured"
+    )
 
 
 def _slowest(times: list[float | None]) -> tuple[str, str]:
@@ -307,8 +314,6 @@ def _many(count: int, one: str, several: str = "") -> str:
 
 
 FOLDER = pathlib.Path(__file__).parent / "templates"
-#: Above this many, actions on the fabric are drawn as lines without numbers.
-NUMBERED = 60
 
 
 @dataclass(frozen=True)
@@ -316,34 +321,34 @@ class Report:
     """The contents of a report.
 
     `doubts`: why the figures are not to be trusted; None where they are. `measured`: the workload's measurements.
-    `marks`: the actions on the fabric. `lab`: its picture, as SVG.
+    `marks`: the failures. `lab`: its picture, as SVG.
     """
 
     title: str
     doubts: Sequence[str] | None
-    plots: RunPlots
+    charts: RunCharts
     top: Top
     moments: Moments
     measured: Sequence[Table]
     sections: Sections
-    marks: Sequence[ActionMark]
-    seconds: float
+    marks: Sequence[Mark]
     lab: str
 
 
 def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str) -> Report:
     """Return what the report of a run's result shows."""
     readings = result.readings()
+    marks = milestones.marks_of(result, readings)
+    followed = [each.cells for each in milestones.milestones_of(result, readings, verdict.recoveries)]
     return Report(
         title=title,
         doubts=None if verdict.valid else verdict.reasons,
         measured=performance.tables(result),
-        plots=charts.plots_of(result, topology, readings),
+        charts=charts.charts_of(result, topology, readings, verdict.recoveries, marks),
         top=top_of(result, topology, readings, verdict),
         moments=moments.moments_of(result, topology, readings, verdict.recoveries),
-        sections=sections_of(result, topology, readings, verdict),
-        marks=[ActionMark(each.at_s, each.text, each.breaks) for each in readings.changes],
-        seconds=result.seconds,
+        sections=sections_of(result, topology, readings, verdict, followed),
+        marks=marks,
         lab=draw.to_svg(topology),
     )
 
@@ -356,10 +361,9 @@ def render(result: RunResult, topology: Topology, verdict: Verdict, title: str) 
         FOLDER,
         "report.html",
         report=view,
-        tags=len(view.marks) <= NUMBERED,
-        chart=charts.chart,
-        explained=charts.explained,
+        chart=chart.html,
         data=look.data,
         loads=list(itertools.pairwise(percents)),
     )
-    return look.page(title, body, ("report.css",), ("report.js",))
+    rules, code = ((FOLDER / f"moments.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    return chart.page(title, body, rules, code)

@@ -152,7 +152,7 @@ def _settled(recovery: Recovery, share: float) -> Check:
 def _dip(recovery: Recovery, dip: float) -> Check:
     lowest = (1 - dip) * min(recovery.expected, 1.0)
     what = f"lowest after {recovery.text}"
-    return Check(what, f"at least {lowest:.1%}", recovery.lowest, recovery.dip >= lowest, timed=True)
+    return Check(what, f"at least {1 - dip:.1%} of what was left", recovery.lowest, recovery.dip >= lowest, timed=True)
 
 
 def goodput_share(result: RunResult, topology: Topology, readings: Readings) -> float:

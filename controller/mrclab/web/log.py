@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from mrc_host.answers import Event, EvEvent, FaultEvent, HostStatistics, MrcHostStatistics, PortEvent, QpEvent
@@ -41,6 +42,8 @@ class Log:
 
     def __init__(self) -> None:
         self._rows: deque[LogRow] = deque(maxlen=LINES)
+        #: Changes of EVs, which are many, push out none of the other lines.
+        self._changes: deque[LogRow] = deque(maxlen=LINES)
         #: The lines that name EVs, oldest first.
         self._named: deque[LogRow] = deque()
         self._evs = 0
@@ -71,14 +74,13 @@ class Log:
             self._evs -= len(oldest["evs"])
             # Another thread may be encoding the old list, which stays as it is.
             oldest["evs"] = []
-        self._rows.append(row)
+        (self._changes if line.what == "ev" else self._rows).append(row)
         self.end += 1
 
     def since(self, number: int) -> list[LogRow]:
         """Return the lines from a number on, oldest first, as far as they are still kept."""
-        rows = list(self._rows)
-        first = rows[0]["number"] if rows else self.end
-        return rows[max(number - first, 0) :]
+        rows = (row for kept in (list(self._rows), list(self._changes)) for row in kept if row["number"] >= number)
+        return sorted(rows, key=itemgetter("number"))
 
 
 class Peers:

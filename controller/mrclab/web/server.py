@@ -39,6 +39,7 @@ from mrc_topo.base import look
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.plain import encode
 from mrclab.lab.records.rundir import RunError
+from mrclab.pages import chart
 from mrclab.runs.experiment import Experiment
 from mrclab.web import assets, metrics
 from mrclab.web.actions import MODELS
@@ -292,7 +293,8 @@ class Server:
 def static_files() -> dict[str, pathlib.Path]:
     """Return the page's files by their name below /static: ours, and the two libraries."""
     ours = {path.name: path for path in STATIC.iterdir() if path.suffix in TYPES and path.name != "index.html"}
-    return {**ours, "style.css": STYLE, **assets.installed()}
+    charts = {name: chart.HERE / name for name in ("chart.js", "chart.css")}
+    return {**ours, "style.css": STYLE, **charts, **assets.installed()}
 
 
 LOOPBACK: Final = "127.0.0.1"

@@ -21,7 +21,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_topo.base.document import Model
 from mrclab.lab.hosts.inside import check_here
 from mrclab.lab.management import denylist
-from mrclab.lab.records.capture_tail import CaptureTail, place_of
+from mrclab.lab.records.capture_tail import CaptureTail, Place, place_of
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
@@ -48,7 +48,7 @@ class Captures:
         self._left = contextlib.ExitStack()
         self._folder = self._left.enter_context(scratch("captures"))
         self._going: dict[str, CaptureTail | None] = {}
-        self._places: dict[str, tuple[int, int]] = {}
+        self._places: dict[str, Place] = {}
         self._numbers = itertools.count(1)
         self._files: dict[str, pathlib.Path] = {}
 
@@ -82,10 +82,11 @@ class Captures:
             except RunError as error:
                 raise CommandError(str(error)) from error
             following = CaptureTail(session.run.folder, path, number)
-            session.target.capture(*place, following.name)
+            session.target.capture(*place[:2], following.name, label=port, outside=place.outside)
             self._going[port] = following
         elif isinstance(session, VirtualSession):
-            session.simulated.switch(place[0]).port(place[1]).capture(path)
+            at = session.simulated.switch(place.device_id).port(place.number)
+            at.capture(path, label=port, outside=place.outside)
             self._going[port] = None
         self._places[port] = place
         self._files[port] = path
@@ -112,7 +113,7 @@ class Captures:
             raise CommandError(f"{port} is not captured")
         following, place = self._going.pop(port), self._places.pop(port)
         if isinstance(session, RealSession):
-            session.target.capture(*place, None)
+            session.target.capture(*place[:2], None)
         elif isinstance(session, VirtualSession):
             session.simulated.switch(place[0]).port(place[1]).capture(None)
         if following is not None:

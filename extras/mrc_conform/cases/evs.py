@@ -11,6 +11,8 @@ from mrc_conform.device import Need, PathState, Settings
 from mrc_conform.script import NackReason, Script
 
 _EV = Area.EV
+#: So many EVs that two random ones are different.
+_MANY = 2048
 _ONE_PLANE = Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1, probe_interval_ns=10**12)
 _TWO_PLANES = Settings(planes=2, tail_probe=False, ev_count=16, ev_active=8, ev_min_active=1, probe_interval_ns=10**12)
 
@@ -326,7 +328,7 @@ def ev_foreign(c: Script) -> None:
     Basis.OURS,
     "§6",
     Need.EXACT_TIME,
-    settings=_ONE_PLANE,
+    settings=replace(_ONE_PLANE, ev_count=_MANY, ev_active=_MANY),
 )
 def ev_reverse_once(c: Script) -> None:
     packet = c.data(0)
@@ -363,7 +365,7 @@ def ev_reverse_proven(c: Script) -> None:
     Basis.OURS,
     "§6",
     Need.EXACT_TIME,
-    settings=_TWO_PLANES,
+    settings=replace(_TWO_PLANES, ev_count=_MANY, ev_active=_MANY),
 )
 def ev_reverse_each_plane(c: Script) -> None:
     for port in (0, 1):

@@ -155,6 +155,27 @@ def nack_pause_doubles(c: Script) -> None:
 
 
 @case(
+    "nack-pause-no-progress",
+    _NACK,
+    "An answer that acknowledges nothing new does not end the doubling.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    Need.EXACT_TIME,
+    settings=_QUIET,
+)
+def nack_pause_no_progress(c: Script) -> None:
+    first = one(c)
+    c.sack(first, 0)
+    packet = one(c)
+    for turn in range(4):
+        c.sack(first, 0)
+        since = c.now
+        c.nack(packet, NackReason.NO_RESOURCE)
+        packet = c.expect("WRITE_ONLY", after=c.settings.base_rtt_ns << turn, since=since)
+
+
+@case(
     "nack-pause-burst",
     _NACK,
     "Refusals that come in one pause are one: the next pause is two round trips.",

@@ -489,7 +489,7 @@ def peers_denials(c: Script) -> None:
     Need.SECOND_QP,
     Need.SECOND_PEER,
     Need.POST,
-    settings=replace(_QUIET, planes=1, ev_count=64),
+    settings=replace(_QUIET, planes=1, ev_count=2048),
 )
 def shared_reverse(c: Script) -> None:
     pairs = [c.second(), c.second(address=_OTHER)]

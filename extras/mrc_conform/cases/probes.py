@@ -78,6 +78,29 @@ def probe_tail(c: Script) -> None:
 
 
 @case(
+    "probe-tail-after-idle",
+    _PROBE,
+    "The same holds for what is posted soon after a time in which nothing was outstanding.",
+    Basis.UET,
+    "3.5 (probe on silence); of MRC §5",
+    Need.POST,
+    Need.EXACT_TIME,
+)
+def probe_tail_after_idle(c: Script) -> None:
+    wr = c.post(8)
+    c.sack(c.expect("WRITE_ONLY"), 0)
+    c.ack(0, 1)
+    c.expect_completion(wr)
+    c.advance(4 * c.settings.base_rtt_ns)
+    c.post(8)
+    packet = c.expect("WRITE_ONLY")
+    probe = c.expect("PROBE", within=c.ack_timeout_ns)
+    c.check(
+        probe.at_ns - packet.at_ns <= 4 * c.settings.base_rtt_ns, "the probe came later than after four round trips"
+    )
+
+
+@case(
     "probe-tail-backs-off",
     _PROBE,
     "The interval of probes doubles while nothing more is acknowledged.",
@@ -680,7 +703,7 @@ def reverse_mirrors(c: Script) -> None:
     "§6",
     Need.POST,
     Need.EXACT_TIME,
-    settings=replace(_REVERSE, reverse_probes=False, tail_probe=False),
+    settings=replace(_REVERSE, ev_count=2048, reverse_probes=False, tail_probe=False),
 )
 def reverse_kept_for_proof(c: Script) -> None:
     rtt = c.settings.base_rtt_ns

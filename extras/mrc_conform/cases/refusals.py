@@ -183,3 +183,17 @@ def trim_control(c: Script) -> None:
     c.send(made, Damage(trim_to=8 + 12 + 28), dscp=_DSCP_TRIMMED)
     c.expect_nothing("SACK", "NACK")
     c.expect("WRITE_ONLY", within=2 * c.ack_timeout_ns, rtx=1)
+
+
+@case(
+    "trim-no-time",
+    _TRIM,
+    "A trimmed packet without a timestamp is refused with an echo of 0, whatever stands where one would be.",
+    Basis.NOTES,
+    "§3",
+    settings=Settings(timestamps=False),
+)
+def trim_no_time(c: Script) -> None:
+    packet = c.data(0).with_fields({"reth.va": 0x1234_5678_0000_0000})
+    _trimmed(c, packet, _DSCP_TRIMMED, keep=_HEADERS_BYTES - 4)
+    c.expect("NACK", nack_reason=NackReason.TRIMMED, tx_timestamp=0)

@@ -474,3 +474,22 @@ for _name, _answer in _ANSWERS.items():
         Need.EXACT_TIME,
         settings=replace(_QUIET, first_psn=7, rack_inference=False, same_ev_inference=False),
     )(partial(_silence_ends, answer=_answer))
+
+
+@case(
+    "silent-peer-new-data",
+    _RETRY,
+    "While the peer is silent nothing new is sent, only the oldest packet again.",
+    Basis.OURS,
+    "§5",
+    Need.POST,
+    settings=_QUIET,
+)
+def silent_peer_new_data(c: Script) -> None:
+    first = one(c)
+    c.expect("WRITE_ONLY", after=c.ack_timeout_ns, since=first.at_ns, rtx=1, psn=first["psn"])
+    c.post(8)
+    new = [packet for packet in c.drain(_DATA, within=c.ack_timeout_ns // 2) if packet["psn"] != first["psn"]]
+    c.check(new == [], f"{len(new)} new packets were sent to a peer that is silent")
+    c.sack(first, 0)
+    c.expect("WRITE_ONLY", psn=c.tx(1))

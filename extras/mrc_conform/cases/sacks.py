@@ -122,7 +122,9 @@ def sack_always_skip(c: Script) -> None:
     settings=Settings(always_skip_after=3),
 )
 def sack_always_skip_row(c: Script) -> None:
-    marks = [(0x77, _CE, 1), (0x88, 2, 0), (0x77, _CE, 1), (0x77, 2, 0), (0x77, _CE, 1), (0x77, _CE, 1), (0x77, _CE, 2)]
+    one, other = 0x77, 0x88
+    marks = [(one, _CE, 1), (other, 2, 0), (one, _CE, 1), (one, 2, 0), (one, _CE, 1), (one, _CE, 1), (other, 2, 0)]
+    marks.append((one, _CE, 2))
     for index, (ev, ecn, mark) in enumerate(marks):
         c.send(c.data(index), ecn=ecn, ev=ev)
         c.expect("SACK", m=mark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from mrc_conform.case import Area, Basis, case
-from mrc_conform.device import DeviceError, Need, Outcome, PairState, Settings
+from mrc_conform.device import FOR_EVER, DeviceError, Need, Outcome, PairState, Settings
 from mrc_conform.script import Nak, Script
 
 _STATE = Area.STATE
@@ -430,3 +430,20 @@ def last_ack_unsent(c: Script) -> None:
     for _ in range(3):
         c.expect("PROBE", within=c.ack_timeout_ns)
     c.expect_nothing("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST")
+
+
+@case(
+    "user-dies-for-ever",
+    _STATE,
+    "With retries for ever the NAK of a user that is gone is sent linear_cnt + 8 times more, and then no more.",
+    Basis.OURS,
+    "§6",
+    Need.STATES,
+    Need.EXACT_TIME,
+    settings=Settings(timeout=0, linear_cnt=1, exp_cnt=FOR_EVER),
+)
+def user_dies_for_ever(c: Script) -> None:
+    c.device.close_pair(c.dut)
+    c.advance(5000 * c.ack_timeout_ns)
+    sent = len(c.drain({"ACK"}))
+    c.check(sent == 1 + 1 + 8, f"the NAK was sent {sent} times")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import importlib.resources
 import math
 import zlib
@@ -14,56 +13,48 @@ from markupsafe import Markup
 
 from mrc_fluid import limits
 from mrc_fluid.calibration.calibration_run import CalibrationRun
-from mrc_fluid.cases import own_errors
+from mrc_fluid.cases import Modelled, not_modelled, own_errors, streaming
 from mrc_fluid.causes import cause
 from mrc_fluid.caveat import NATURE
 from mrc_fluid.effective import INTERVALS, EffectiveTime
 from mrc_fluid.fabric import Bools, FabricShape, Floats
 from mrc_fluid.run import ClusterResult
 from mrc_topo.base import look
-from mrc_topo.units import format_rate, format_time
+from mrc_topo.units import Unit, format_rate, format_time, shown
+from mrclab.pages import chart
+from mrclab.pages.chart import Axis, Chart, Line, Mark, Series, style
 from mrclab.studies.cells import pages
 
-COLOURS = ("--plane-0", "--plane-1", "--plane-2", "--plane-3", "--plane-4", "--plane-5", "--plane-6", "--plane-7")
-#: Of a curve; more than a screen is wide would only make the file large.
-POINTS = 1500
+#: Failures that charts mark; what follows them is in the table.
+MARKED = 200
+#: What stands for a number that is not told (`cases.not_modelled`).
+NOT_MODELLED = "not modelled"
 #: Of a load of 2 and more in a map; 255 is what is dead.
 FULL, DEAD = 200, 255
-WIDTH, HEIGHT, LEFT, TOP = 900, 230, 70, 12
 
 
 def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
     """Return the report as HTML; `series` is that of the result."""
     result, cluster = made.result, made.result.loaded.cluster
-    time = series["time_s"]
-    states = {name: series[f"ev_{name}"] for name in ("active", "backup", "bad", "denied")}
-    steps = {job.name: series[f"step_s_{job.name}"] * 1e3 for job in cluster.jobs}
-    lost = {"data, mean": series["lost_per_s_nic"], "data, worst NIC": series["lost_per_s_worst_nic"]}
-    lost["probes, mean"] = series["probes_lost_per_s_nic"]
-    charts = {
-        "goodput": _chart(time, {"all NICs": series["goodput_bps"] / 1e12}, "Tb/s"),
-        "lost": _chart(time, lost, "1/s"),
-        "evs": _chart(time, {key: states[key] for key in ("bad", "denied")}, "EVs"),
-        "jobs": _chart(time, steps, "ms"),
-    }
+    unknown = not_modelled(result.loaded)
     script = (importlib.resources.files("mrc_fluid.calibration") / "map.js").read_text("utf-8")
-    return pages.fill(
+    body = pages.fill(
         "scale.html",
         title=f"{cluster.name}: {cluster.description or 'a cluster'}",
-        style=Markup(look.part(look.STYLE)),
-        script=Markup(script),
         caveat=NATURE,
         own=[each.text for each in own_errors(result.loaded)],
+        unknown=unknown,
+        streams=streaming(result.loaded),
         page=limits.PAGE,
         limits=limits.note(result.loaded),
-        tiles=_tiles(made, series),
-        charts={name: Markup(chart) for name, chart in charts.items()},
+        tiles=_tiles(made, series, unknown),
+        charts=[chart.html(each) for each in charts_of(made, series, unknown)],
         maps=Markup(_maps(result)),
-        active=states["active"][0],
-        backup=states["backup"][0],
-        jobs=_jobs(made),
-        steps=_steps(made),
-        others=_others(made),
+        active=series["ev_active"][0],
+        backup=series["ev_backup"][0],
+        jobs=_jobs(made, unknown),
+        steps=_steps(made, unknown),
+        others=_others(made, unknown),
         worst=_worst(result),
         year=_year(made),
         causes=causes_of(made),
@@ -72,6 +63,77 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         days=cluster.year.days if cluster.year else 0,
         bills=_bills(made),
     )
+    return chart.page(f"{cluster.name}: a cluster in a fluid model", body, code=script)
+
+
+def marks_of(made: CalibrationRun) -> list[Mark]:
+    """Return the failures of a run: one mark for all of a moment, until the last of them is repaired."""
+    end = float(made.result.series()["time_s"][-1])
+    failed: dict[int, dict[tuple[str, int | None], float]] = {}
+    texts: dict[int, list[str]] = {}
+    for each in sorted(made.result.loaded.events, key=lambda event: event.at):
+        key = each.name, each.lanes
+        if each.by > 0:
+            failed.setdefault(each.at, {})[key] = end
+            texts.setdefault(each.at, []).append(each.what)
+        else:
+            for same in failed.values():
+                if same.get(key) == end:
+                    same[key] = each.at / 1e9
+    more = {at: f" and {len(found) - 1} more" if len(found) > 1 else "" for at, found in texts.items()}
+    return [Mark(at / 1e9, texts[at][0] + more[at], True, max(same.values())) for at, same in failed.items()][:MARKED]
+
+
+def charts_of(made: CalibrationRun, series: Mapping[str, Floats], unknown: Mapping[Modelled, str]) -> list[Chart]:
+    """Return the charts of a run; what is not modelled ends with the first failure."""
+    time, cluster = series["time_s"], made.result.loaded.cluster
+    marks, seconds = marks_of(made), Axis("time", "s")
+    before = time < min((each.at for each in marks), default=np.inf)
+
+    def lines(curves: Mapping[str, Floats], of: Modelled | None = None) -> list[Series]:
+        kept = before if of in unknown else np.ones(len(time), bool)
+        found = []
+        for number, (name, values) in enumerate(curves.items()):
+            y = np.where(kept & np.isfinite(values), values, np.nan)
+            # Points are only needed where the curve changes, and at its end.
+            at = np.flatnonzero(np.concatenate([[True], (y[1:] != y[:-1]) & ~(np.isnan(y[1:]) & np.isnan(y[:-1]))]))
+            at = np.unique([*at, len(time) - 1])
+            found.append(Series(name, time[at], y[at], *style(number), Line.STEPS))
+        return found
+
+    def about(of: Modelled, text: str) -> str:
+        return f"{text} From the first failure on it is {NOT_MODELLED}: {unknown[of]}." if of in unknown else text
+
+    goodput = series["goodput_bps"]
+    first = format_rate(float(goodput[0]))
+    share = "" if not goodput[0] else shown(float(goodput.min() / goodput[0]), Unit.SHARE)
+    fell = f"Goodput was {first} at first" + (
+        "" if Modelled.GOODPUT in unknown else f", and {share} of that at the lowest"
+    )
+    lost = {"data, mean": series["lost_per_s_nic"], "data, worst NIC": series["lost_per_s_worst_nic"]}
+    lost["probes, mean"] = series["probes_lost_per_s_nic"]
+    packets = f"{sum(step.lost for step in made.result.steps):,.0f} data packets were lost"
+    out = series["ev_bad"] + series["ev_denied"]
+    evs = f"At most {float(out.max()):,.0f} entropy values were out of use"
+    states = {"assumed bad": series["ev_bad"], "denied": series["ev_denied"]}
+    steps = {job.name: series[f"step_s_{job.name}"] for job in cluster.jobs}
+    slowest = max((float(each[np.isfinite(each)].max(initial=0.0)) for each in steps.values()), default=0.0)
+    took = "Time of a step" if Modelled.STEPS in unknown else f"The slowest step took {shown(slowest, Unit.TIME)}"
+    said = "A gap: the job stands still."
+    worst = (
+        "The worst NIC: only what its data lost when something failed. Probes are lost while EVs out of use are tested."
+    )
+    rate, step = Axis("goodput of all NICs", Unit.RATE), Axis("time of a step", Unit.TIME)
+    of_goodput, of_steps = lines({"all NICs": goodput}, Modelled.GOODPUT), lines(steps, Modelled.STEPS)
+    return [
+        Chart(name, title, seconds, axis, found, text, marks, group="run")
+        for name, title, axis, found, text in (
+            ("goodput", fell, rate, of_goodput, about(Modelled.GOODPUT, "")),
+            ("lost", packets, Axis("packets lost per second and NIC"), lines(lost), worst),
+            ("evs", evs, Axis("entropy values (EVs)"), lines(states), ""),
+            ("jobs", took, step, of_steps, about(Modelled.STEPS, said)),
+        )
+    ]
 
 
 def _worst(result: ClusterResult) -> str:
@@ -96,15 +158,25 @@ def _rate(bps: float) -> str:
     return format_rate(float(bps))
 
 
-def _tiles(made: CalibrationRun, series: Mapping[str, Floats]) -> list[tuple[str, str]]:
+def rate_after(bps: float, unknown: Mapping[Modelled, str]) -> str:
+    """Return the goodput after a failure as text, where it is modelled."""
+    return NOT_MODELLED if Modelled.GOODPUT in unknown else _rate(bps)
+
+
+def _tiles(
+    made: CalibrationRun, series: Mapping[str, Floats], unknown: Mapping[Modelled, str]
+) -> list[tuple[str, str]]:
     result, shape = made.result, made.result.loaded.shape
     goodput = series["goodput_bps"]
+    lowest = shown(float(goodput.min() / goodput[0]), Unit.SHARE) if goodput[0] else "-"
+    if Modelled.GOODPUT in unknown:
+        lowest = NOT_MODELLED
     return [
         (f"{shape.nics:,}", "NICs"),
         *_fabric(shape),
         (f"{len(result.flows):,}", "queue pairs sending"),
         (_rate(goodput[0]), "goodput at first"),
-        (f"{goodput.min() / goodput[0]:.2%}" if goodput[0] else "-", "lowest, of that"),
+        (lowest, "lowest, of that"),
         (f"{sum(step.lost for step in result.steps):,.0f}", "data packets lost"),
         (f"{made.seconds:.1f} s", "computed in"),
     ]
@@ -123,7 +195,7 @@ def _fabric(shape: FabricShape) -> list[tuple[str, str]]:
     ]
 
 
-def _jobs(made: CalibrationRun) -> list[list[str]]:
+def _jobs(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[str]]:
     result = made.result
     rows = []
     for number, job in enumerate(result.loaded.cluster.jobs):
@@ -133,28 +205,34 @@ def _jobs(made: CalibrationRun) -> list[list[str]]:
         rows.append(
             [
                 job.name,
-                job.kind,
+                job.kind.replace("_", " "),
                 f"{int(mine.sum()):,}",
                 _rate(np.median(rates)),
                 _rate(rates.min()),
                 f"{np.median(result.cwnd[mine]) / 1024:.0f} KiB",
-                f"{result.steps[0].jobs[number] * 1e3:.3f} ms",
-                "stands still" if np.isinf(slowest) else f"{slowest * 1e3:.3f} ms",
+                shown(result.steps[0].jobs[number], Unit.TIME),
+                NOT_MODELLED
+                if Modelled.STEPS in unknown
+                else "stands still"
+                if np.isinf(slowest)
+                else shown(slowest, Unit.TIME),
             ]
         )
     return rows
 
 
-def _steps(made: CalibrationRun) -> list[list[str]]:
+def _steps(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[str]]:
     cluster = made.result.loaded.cluster
     rows = []
+    numbers = {int(each.at * 1e9 // cluster.bin): number for number, each in enumerate(marks_of(made), 1)}
     for step in made.result.steps:
         what = "; ".join(step.what[:4]) + (f"; and {len(step.what) - 4} more" if len(step.what) > 4 else "")
         rows.append(
             [
+                str(numbers.get(step.bin, "")),
                 f"{step.bin * cluster.bin / 1e9:.3g} s",
                 what or ("start" if step.bin == 0 else "probes have succeeded"),
-                _rate(step.goodput),
+                _rate(step.goodput) if step is made.result.steps[0] else rate_after(step.goodput, unknown),
                 f"{step.lost:,.0f}",
                 f"{step.probes:,.0f}",
                 f"{step.hit:,}",
@@ -166,18 +244,18 @@ def _steps(made: CalibrationRun) -> list[list[str]]:
     return rows
 
 
-def _others(made: CalibrationRun) -> list[list[str]]:
+def _others(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[str]]:
     if not made.others:
         return []
     result = made.result
     worst = min(result.steps, key=lambda step: step.goodput)
     rates = (result.steps[0].goodput, worst.goodput, worst.goodput)
     found = format_time(round(worst.found_s * 1e9))
-    rows = [["MRC", *map(_rate, rates), "0", f"{worst.cut:,}", found]]
+    rows = [["MRC", _rate(rates[0]), *(rate_after(each, unknown) for each in rates[1:]), "0", f"{worst.cut:,}", found]]
     for each in made.others:
         rates = (each.before, each.during, each.after)
         still = f"{each.stalled:,} of {each.of:,}"
-        rows.append([each.name, *map(_rate, rates), still, f"{each.broken:,}", f"{each.outage_s:g} s"])
+        rows.append([each.name, *map(_rate, rates), still, f"{each.broken:,}", shown(each.outage_s, Unit.TIME)])
     return rows
 
 
@@ -231,59 +309,6 @@ def _bills(made: CalibrationRun) -> list[list[str]]:
         ]
         for design, cost in made.bills
     ]
-
-
-def _chart(x: Floats, curves: Mapping[str, Floats], unit: str) -> str:
-    """Return the steps over time as SVG."""
-    finite = [np.asarray(y, float)[np.isfinite(y)] for y in curves.values()]
-    top = max((float(y.max(initial=0.0)) for y in finite), default=0.0) * 1.08 or 1.0
-    span = float(x[-1] + (x[1] - x[0] if len(x) > 1 else 1.0))
-    right, bottom = WIDTH - 10, HEIGHT - 26
-
-    def place(t: float, value: float) -> str:
-        return f"{LEFT + (right - LEFT) * t / span:.1f},{bottom - (bottom - TOP) * value / top:.1f}"
-
-    lines = []
-    for number, (name, values) in enumerate(curves.items()):
-        y = np.nan_to_num(np.asarray(values, float), posinf=top, nan=0.0)
-        # Points are only needed where the curve changes.
-        keep = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
-        if len(keep) > POINTS:
-            keep = keep[np.linspace(0, len(keep) - 1, POINTS).astype(int)]
-        points = []
-        for place_of, at in enumerate(keep):
-            until = float(x[keep[place_of + 1]]) if place_of + 1 < len(keep) else span
-            points += [place(float(x[at]), y[at]), place(until, y[at])]
-        colour = COLOURS[number % len(COLOURS)]
-        lines.append(
-            f'<polyline fill="none" stroke="var({colour})" stroke-width="1.6" points="{" ".join(points)}">'
-            f"<title>{html.escape(name)}</title></polyline>"
-            f'<text x="{LEFT + 8 + 150 * number}" y="{TOP + 4}" fill="var({colour})">{html.escape(name)}</text>'
-        )
-    ticks = []
-    for value in _round_numbers(top):
-        down = bottom - (bottom - TOP) * value / top
-        ticks.append(f'<line x1="{LEFT}" x2="{right}" y1="{down:.1f}" y2="{down:.1f}" stroke="var(--line)"/>')
-        ticks.append(
-            f'<text x="{LEFT - 6}" y="{down + 4:.1f}" text-anchor="end" fill="var(--muted)">{value:,.6g}</text>'
-        )
-    for t in _round_numbers(span):
-        # The last one would stand over the edge.
-        across = min(LEFT + (right - LEFT) * t / span, right - 12)
-        ticks.append(
-            f'<text x="{across:.0f}" y="{HEIGHT - 8}" text-anchor="middle" fill="var(--muted)">{t:.4g} s</text>'
-        )
-    unit_text = f'<text x="{right}" y="{TOP + 4}" text-anchor="end" fill="var(--muted)">{html.escape(unit)}</text>'
-    label = html.escape(f"{', '.join(curves)} in {unit} over time")
-    box = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
-    return f"{box}{''.join(ticks)}{unit_text}{''.join(lines)}</svg>"
-
-
-def _round_numbers(top: float) -> list[float]:
-    """Return about four numbers from 0 to `top`: multiples of 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(top / 4))
-    step = next(each * power for each in (1, 2, 5, 10) if top / (each * power) <= 5)
-    return [number * step for number in range(math.floor(top / step + 1e-9) + 1)]
 
 
 def _maps(result: ClusterResult) -> str:

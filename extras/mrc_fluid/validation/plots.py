@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,13 @@ from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_fluid.validation.variants import SCENARIOS, Part, VariantValue
-from mrclab.studies.cells import pages
+from mrc_topo.units import Unit, shown
+from mrclab.pages import paper
+from mrclab.pages.chart import Axis, Chart, Line, Series
+from mrclab.pages.paper import ink
 
-#: Colours of Okabe and Ito, which colour-blind readers tell apart; markers and dashes tell the same.
-COLOURS = {Backend.PACKETS: "#0072b2", Backend.FLUID: "#d55e00", Backend.HTSIM: "#009e73"}
+#: Markers and dashes tell what colours do.
+COLOURS = {Backend.PACKETS: ink("plane-0"), Backend.FLUID: ink("down"), Backend.HTSIM: ink("plane-2")}
 DASHES = {Backend.PACKETS: "-", Backend.FLUID: "--", Backend.HTSIM: ":"}
 MARKERS = {Backend.PACKETS: "o", Backend.FLUID: "s", Backend.HTSIM: "^"}
 #: Scenarios whose distributions are drawn together.
@@ -27,15 +29,12 @@ SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
 QUANTILES = 80
 SENDERS = (2, 4, 8, 16, 32, 64)
 _LONG = re.compile(r"(\d\.\d\d)\d+")
-#: Each text names all fonts of the list; the reader's sans-serif follows.
-FONT = {"font.sans-serif": ["DejaVu Sans"]}
 GREY = {"color": "0.5", "linewidth": 0.8}
-drawing = partial(pages.drawing, settings=FONT)
 
 
 def svg(drawn: Any) -> str:
     """Return a figure as SVG whose coordinates have two decimals, a fiftieth of a pixel, in half of the bytes."""
-    return _LONG.sub(r"\1", pages.svg_of(drawn))
+    return _LONG.sub(r"\1", paper.inline(drawn))
 
 
 def distribution(axes: Any, outcomes: Sequence[ScenarioOutcome], scenario: str) -> None:
@@ -51,7 +50,6 @@ def distribution(axes: Any, outcomes: Sequence[ScenarioOutcome], scenario: str) 
             axes.plot(points[QUANTILES // 2], 0.5, MARKERS[backend], color=COLOURS[backend], markersize=4)
     axes.set_xlabel("flow completion time, µs")
     axes.set_ylabel("share of flows")
-    axes.grid(alpha=0.3)
 
 
 def all_plots(made: SuiteResult) -> dict[str, str]:
@@ -71,7 +69,7 @@ def _goodput(made: SuiteResult) -> str:
     if not bounds:
         return ""
     names = list(bounds)
-    with drawing("goodput", figsize=(6.6, 1.2 + 0.24 * len(names))) as (drawn, axes):
+    with paper.drawing(figsize=(6.6, 1.2 + 0.24 * len(names))) as (drawn, axes):
         for row, backend in enumerate(Backend):
             found = {
                 each.scenario: each
@@ -92,7 +90,6 @@ def _goodput(made: SuiteResult) -> str:
         axes.invert_yaxis()
         axes.set_xlim(0, 1.05)
         axes.set_xlabel("goodput, as a share of the maximum flow (mean of the seeds, 95 % interval)")
-        axes.grid(alpha=0.3)
         drawn.legend(loc="outside upper center", ncols=3, fontsize=8)
         return svg(drawn)
 
@@ -112,7 +109,7 @@ def _completion(made: SuiteResult) -> str:
     chosen = [each for each in made.plan.scenarios if each.name in SHOWN]
     if len(chosen) < len(SHOWN):
         return ""
-    with drawing("completion", nrows=2, ncols=2, figsize=(6.6, 5.0)) as (drawn, axes):
+    with paper.drawing(nrows=2, ncols=2, figsize=(6.6, 5.0)) as (drawn, axes):
         for each, place in zip(chosen, axes.flat, strict=True):
             distribution(place, made.outcomes, each.name)
             place.set_title(each.name, fontsize=9)
@@ -126,7 +123,7 @@ def _incast(made: SuiteResult) -> str:
         ("packets", "", Backend.PACKETS, {"color": COLOURS[Backend.PACKETS], "linestyle": "-", "marker": "o"}),
         (
             "packets, marks at the last hop", "-marked", Backend.PACKETS,
-            {"color": "#cc79a7", "linestyle": "--", "marker": "D"},
+            {"color": ink("plane-3"), "linestyle": "--", "marker": "D"},
         ),
         ("htsim", "-marked", Backend.HTSIM, {"color": COLOURS[Backend.HTSIM], "linestyle": ":", "marker": "^"}),
     )  # fmt: skip
@@ -134,7 +131,7 @@ def _incast(made: SuiteResult) -> str:
     if not needed <= {each.name for each in made.plan.scenarios}:
         return ""
     found = {(each.scenario, each.backend, each.quantity): each for each in made.values}
-    with drawing("incast", ncols=2, figsize=(6.6, 3.0)) as (drawn, axes):
+    with paper.drawing(ncols=2, figsize=(6.6, 3.0)) as (drawn, axes):
         for place, quantity in zip(axes, (Quantity.JAIN, Quantity.TRIMMED), strict=True):
             for label, suffix, backend, style in lines:
                 own = [found.get((f"incast-{count}{suffix}", backend, quantity)) for count in SENDERS]
@@ -149,7 +146,6 @@ def _incast(made: SuiteResult) -> str:
             place.set_xticks(SENDERS, [str(each) for each in SENDERS])
             place.set_xlabel("senders")
             place.set_ylabel("Jain's index" if quantity is Quantity.JAIN else "trimmed, % of packets")
-            place.grid(alpha=0.3)
         drawn.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, fontsize=8)
         return svg(drawn)
 
@@ -163,7 +159,7 @@ def _sprayers(made: SuiteResult) -> str:
     if not own:
         return ""
     names = list(dict.fromkeys(each.variant.name for each in own))
-    with drawing("sprayers", ncols=3, sharey=True, figsize=(6.6, 2.6)) as (drawn, axes):
+    with paper.drawing(ncols=3, sharey=True, figsize=(6.6, 2.6)) as (drawn, axes):
         for place, scenario in zip(axes, SCENARIOS[Part.SPRAYER], strict=True):
             _ranges(place, [each for each in own if each.scenario == scenario], names)
             place.set_title(scenario, fontsize=9)
@@ -179,13 +175,52 @@ def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> 
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(0, 1.08 * max(each.high for each in values))
-    axes.grid(alpha=0.3)
 
 
-def single(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> str:
-    """Return the distribution of completion times of one scenario as SVG."""
-    with drawing(scenario.name, figsize=(4.6, 2.6)) as (drawn, axes):
-        distribution(axes, outcomes, scenario.name)
-        if axes.lines:
-            axes.legend(fontsize=8)
-        return svg(drawn)
+#: Colour and dash of each backend in charts of a page.
+STYLES = {Backend.PACKETS: ("plane-0", 0), Backend.FLUID: ("down", 1), Backend.HTSIM: ("plane-2", 2)}
+
+
+def completions(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> Chart:
+    """Return the distribution of completion times of one scenario, over all seeds, by backend."""
+    shares = np.linspace(0, 1, QUANTILES + 1)
+    pooled: dict[Backend, list[float]] = {}
+    for each in outcomes:
+        if each.scenario == scenario.name and len(each.completion_us):
+            pooled.setdefault(each.backend, []).extend(time / 1e6 for time in each.completion_us)
+    every = [time for times in pooled.values() for time in times] or [0.0]
+    room = 0.03 * (max(every) - min(every)) or 0.03 * max(every)
+    series, medians = [], []
+    for backend, times in pooled.items():
+        points = np.quantile(times, shares, method="inverted_cdf")
+        # Of flows that end together the last share counts; each curve begins with none and ends with all.
+        x, last = np.unique(points[::-1], return_index=True)
+        x = np.concatenate([[min(every) - room], x, [max(every) + room]])
+        y = np.concatenate([[0.0], shares[::-1][last], [1.0]])
+        series.append(Series(backend.value, x, y, *STYLES[backend], Line.STEPS))
+        medians.append(f"{backend.value} {shown(float(points[QUANTILES // 2]), Unit.TIME)}")
+    title = f"{scenario.name}: the median flow of all seeds takes {', '.join(medians)}"
+    axes = Axis("flow completion time", Unit.TIME), Axis("share of flows that have ended", Unit.SHARE, zero=True)
+    return Chart(f"fct-{scenario.name}", title, *axes, series, scenario.title)
+
+
+def overview_charts(made: SuiteResult, intervals: bool) -> list[Chart]:
+    """Return goodput of all scenarios as a share of the maximum flow by backend, with `intervals` or without."""
+    bounds = _bounds(made)
+    names = list(bounds)
+    series = []
+    for at, backend in enumerate(Backend):
+        found = [
+            each for each in made.values
+            if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
+        ]  # fmt: skip
+        x = [names.index(each.scenario) + (at - 1) * 0.22 for each in found]
+        y = np.array([each.mean / bounds[each.scenario] for each in found])
+        half = np.array([(each.half or 0.0) * intervals / bounds[each.scenario] for each in found])
+        if found:
+            series.append(Series(backend.value, x, y, *STYLES[backend], Line.DOTS, y - half, y + half))
+    lowest = min((float(np.min(each.y)) for each in series), default=0.0)
+    title = f"Goodput is {shown(lowest, Unit.SHARE, 3)} of the maximum flow and more"
+    axes = Axis("scenario", "", ticks=names), Axis("goodput, of the maximum flow", Unit.SHARE)
+    about = "Means of the seeds with their 95 % intervals." if intervals else "Means of the seeds."
+    return [Chart("goodput", title, *axes, series, about, level=1.0)] if series else []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from markupsafe import Markup
-
+from mrc_fluid.cases import MOST_OFF
 from mrc_fluid.validation import plots, readme, summary
 from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value
@@ -16,15 +15,15 @@ from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
+from mrclab.pages import chart
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.measure import software
 from mrclab.studies.cells.pages import write
 
 PAGE, README = "index.html", "README.md"
-STYLE = """
-svg { width: 100%; max-width: 34rem; height: auto } td.n { text-align: right } .plots { display: flex; flex-wrap: wrap }
-.plots figure { margin: 0 1rem 1rem 0; flex: 1 1 24rem } tr.unexplained td { background: var(--warn-paper) }
-"""
+STYLE = "tr.unexplained td { background: var(--warn-paper) }"
+#: An interval of fewer seeds says more of the seeds than of the value.
+FEW_SEEDS = 5
 #: The folder of the plots.
 PLOTS = "plots"
 
@@ -92,7 +91,7 @@ def write_folder(made: SuiteResult, folder: pathlib.Path, command: str) -> pathl
     document = summary.summary(made, command)
     write_whole(folder / summary.SUMMARY, document.model_dump_json(indent=1) + "\n")
     write_whole(folder / README, readme.text(made, document, command))
-    write_whole(folder / PAGE, _page(made, command, overview))
+    write_whole(folder / PAGE, _page(made, command))
     return folder / PAGE
 
 
@@ -117,35 +116,63 @@ def _variants(made: SuiteResult) -> list[VariantRow]:
     ]
 
 
-def _page(made: SuiteResult, command: str, overview: dict[str, str]) -> str:
-    pictures = []
-    if importlib.util.find_spec("matplotlib") is not None:
-        pictures = [(each, Markup(plots.single(each, made.outcomes))) for each in made.plan.scenarios]
-    return pages.render(
+def _page(made: SuiteResult, command: str) -> str:
+    beyond = [each for each in made.differences if each.beyond]
+    wrong = {(each.scenario, each.backend, each.quantity) for each in beyond if _not_modelled(each)}
+    few = len(made.plan.seeds) < FEW_SEEDS
+    rows = [
+        (scenario, backend, ["" if each is None else _cell(each, wrong, few) for each in cells])
+        for scenario, backend, cells in table(made.plan.scenarios, made.values)
+    ]
+    body = pages.fill(
         "validate.html",
-        "mrclab validate",
-        STYLE,
         command=command,
         seeds=made.plan.seeds,
-        rows=[
-            (scenario, backend, ["" if each is None else shown(each) for each in cells])
-            for scenario, backend, cells in table(made.plan.scenarios, made.values)
-        ],
-        quantities=list(Quantity),
-        differences=[(each, off(each)) for each in made.differences if each.beyond],
-        within=sum(not each.beyond for each in made.differences),
+        few=few,
+        finding=_finding(made.differences),
+        rows=rows,
+        quantities=[each.value.replace(" us", " µs") for each in Quantity],
+        differences=[(each, off(each)) for each in sorted(beyond, key=lambda each: -abs(each.off) / each.bound)],
+        within=len(made.differences) - len(beyond),
         unexplained=len(made.unexplained),
         forms=made.forms,
         problems=made.problems,
-        plots=pictures,
-        overview=[(name, Markup(text)) for name, text in overview.items()],
+        overview=[chart.html(each) for each in plots.overview_charts(made, not few)],
+        plots=[chart.html(plots.completions(each, made.outcomes)) for each in made.plan.scenarios],
         software=software(),
     )
+    return chart.page("mrclab validate", body, STYLE)
+
+
+def _not_modelled(each: Difference) -> bool:
+    """Return whether a backend is off by so much that its value is no value."""
+    return abs(each.off) > (MOST_OFF if each.bound < 1 else 100 * MOST_OFF)
+
+
+def _cell(value: Value, wrong: Collection[tuple[str, Backend, Quantity]], few: bool) -> str:
+    if (value.scenario, value.backend, value.quantity) in wrong:
+        return "not modelled"
+    return shown(replace(value, half=None) if few else value)
+
+
+def _finding(differences: Sequence[Difference]) -> str:
+    """Return what the suite found, in a sentence."""
+    if not differences:
+        return "Nothing was compared with packets."
+    beyond = [each for each in differences if each.beyond]
+    wrong = sum(map(_not_modelled, beyond))
+    worst = max(differences, key=lambda each: abs(each.off) / each.bound)
+    agree = f"{len(differences) - len(beyond)} of {len(differences)} values agree with packets within the bound"
+    if not beyond:
+        return f"{agree}."
+    what = f"{worst.quantity.value.partition(',')[0]} of {worst.backend.value} in {worst.scenario}"
+    said = f"the worst, {what}, is off by {off(worst)}"
+    return f"{agree}; {said}. {wrong} are off by more than 15 %, and are not told as numbers."
 
 
 def off(each: Difference) -> str:
     """Return a difference as text: relative, or in percentage points."""
-    return f"{each.off:+.1%}" if each.bound < 1 else f"{each.off:+.1f} points"
+    return f"{100 * each.off:+.1f} %" if each.bound < 1 else f"{each.off:+.1f} points"
 
 
 def table(scenarios: Sequence[Scenario], values: Sequence[Value]) -> list[tuple[Scenario, Backend, list[Value | None]]]:

@@ -66,7 +66,7 @@ def test_training_run_with_a_failure_tells_steps_operations_and_which_were_broke
     made = load_lab("tiny")
     judged = verdict.judge(result, made, Expectation())
     page = report.render(result, made, judged, "x")
-    assert "Time of each step" in page
+    assert '<figure class="chart" id="steps">' in page
     assert "with something broken" in page
     again = run()
     assert again.progress == result.progress

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mrc_topo.base import look, quantiles
+from mrc_topo.base import quantiles
+from mrc_topo.units import Unit, shown
 from mrc_torch.training.summary import JobSummary
-from mrclab.results import charts
-from mrclab.results.charts import ActionMark, Curve, Plot
+from mrclab.pages import chart
+from mrclab.pages.chart import Axis, Chart, Line, Mark, Series, style
 from mrclab.results.steps import TimeSummary
 from mrclab.studies.cells import pages
-
-#: Above this many, actions on the lab are drawn as lines without labels.
-LABELLED = 60
 
 
 def _ms(seconds: float | None) -> str:
@@ -84,36 +82,34 @@ def text(documents: Sequence[JobSummary]) -> str:
 def render(documents: Sequence[JobSummary], title: str) -> str:
     """Return the page."""
     heads, rows = table(documents)
-    # Backends run one after the other; the schedule of each begins with its first step.
-    marks = [ActionMark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
-    body = pages.fill(
-        "training.html",
-        title=title,
-        heads=heads,
-        rows=rows,
-        jobs=documents,
-        plots=_plots(documents),
-        chart=charts.chart,
-        seconds=max(each.seconds for each in documents),
-        marks=marks,
-        words=len(marks) <= LABELLED,
-    )
-    return look.page(title, body, ["report.css"], ["report.js"])
+    drawn = [chart.html(each) for each in _charts(documents)]
+    body = pages.fill("training.html", title=title, heads=heads, rows=rows, jobs=documents, charts=drawn)
+    return chart.page(title, body)
 
 
-def _plots(documents: Sequence[JobSummary]) -> list[Plot]:
-    """Return what the charts show: loss and time of each step, a curve for each backend."""
+def _charts(documents: Sequence[JobSummary]) -> list[Chart]:
+    """Return the charts: loss and time of each step, a curve for each backend."""
     loss, times = [], []
     for number, document in enumerate(documents):
-        colour, dash = charts.series(number)
+        colour, dash = style(number)
         steps = document.steps
         ends = np.array([each.begin_s + each.seconds for each in steps])
         known = dict(document.loss)
-        told = np.array([known.get(each.number, 0.0) for each in steps])
-        loss.append(Curve(document.backend, ends, told, colour, dash))
-        times.append(Curve(document.backend, ends, np.array([each.seconds * 1e3 for each in steps]), colour, dash))
-        seen = [(end, each.seconds * 1e3) for end, each in zip(ends, steps, strict=True) if each.broken]
+        loss.append(Series(document.backend, ends, [known.get(each.number, np.nan) for each in steps], colour, dash))
+        times.append(Series(document.backend, ends, [each.seconds for each in steps], colour, dash))
+        seen = [(end, each.seconds) for end, each in zip(ends, steps, strict=True) if each.broken]
         if seen:
-            x, y = (np.array(column) for column in zip(*seen, strict=True))
-            times.append(Curve(f"{document.backend}, something broken", x, y, "var(--down)", dots=True))
-    return [Plot("loss", "Loss", loss, "loss"), Plot("steps", "Time of each step", times, "ms")]
+            x, y = zip(*seen, strict=True)
+            times.append(Series(f"{document.backend}, something broken", x, y, "down", line=Line.DOTS))
+    # Backends run one after the other; the schedule of each begins with its first step.
+    marks = [Mark(each.at_s, each.text, each.breaks) for each in documents[0].happenings]
+    seconds = Axis("time after the first step began", "s")
+    ended = ", ".join(f"{each.backend} {each.loss[-1][1]:.3g}" for each in documents if each.loss)
+    slowest = max((each.seconds for document in documents for each in document.steps), default=0.0)
+    about = "A gap: the job was dead, and was started again."
+    lost, took = f"The loss at the end: {ended or 'none'}", f"The slowest step took {shown(slowest, Unit.TIME)}"
+    step = Axis("time of a step", Unit.TIME)
+    return [
+        Chart("loss", lost, seconds, Axis("loss"), loss, about, marks, group="job"),
+        Chart("steps", took, seconds, step, times, about, marks, group="job"),
+    ]

@@ -134,7 +134,7 @@ static struct lab_cq *make_cq(struct ibv_context *base, int cqe, void *user, str
 	int failed;
 
 	if (cqe < 1)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "create_cq: cqe %d: at least 1", cqe));
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
 		return NULL;
@@ -173,7 +173,7 @@ struct ibv_cq *lab_create_cq(struct ibv_context *base, int cqe, void *user, stru
 	struct lab_cq *cq;
 
 	if (vector < 0 || vector >= base->num_comp_vectors)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "create_cq: comp_vector %d: there is 0 only", vector));
 	cq = make_cq(base, cqe, user, channel);
 	return cq ? &cq->base : NULL;
 }
@@ -434,9 +434,12 @@ struct ibv_cq_ex *lab_create_cq_ex(struct ibv_context *base, struct ibv_cq_init_
 
 	if (attr->comp_mask & ~known || attr->wc_flags & ~(uint64_t)SUPPORTED_WC_FLAGS ||
 	    (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS && attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED))
-		return give_up(NULL, EOPNOTSUPP);
+		return give_up(NULL, refused(EOPNOTSUPP, "create_cq_ex: comp_mask %#x, wc_flags %#llx or flags %#x are more than "
+					     "this device has", attr->comp_mask, (unsigned long long)attr->wc_flags,
+					     attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0));
 	if (attr->comp_vector >= (uint32_t)base->num_comp_vectors || attr->cqe > INT32_MAX)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "create_cq_ex: comp_vector %u: there is 0 only; cqe %u", attr->comp_vector,
+					     attr->cqe));
 	cq = make_cq(base, (int)attr->cqe, attr->cq_context, attr->channel);
 	if (!cq)
 		return NULL;

@@ -18,20 +18,36 @@
 
 static const char gone[] = "the agent is gone, or has hung up on this program";
 
-void say(const char *format, ...)
+static void print_line(const char *format, va_list arguments)
 {
 	const char *wanted = getenv("MRCLAB_MESSAGES");
 	char line[512];
-	va_list arguments;
 	int kept = errno;
 
 	if (wanted && !strcmp(wanted, "0"))
 		return;
-	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
-	va_end(arguments);
 	fprintf(stderr, "libmrc: %s\n", line);
 	errno = kept;
+}
+
+void say(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	print_line(format, arguments);
+	va_end(arguments);
+}
+
+int refused(int number, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	print_line(format, arguments);
+	va_end(arguments);
+	return number;
 }
 
 /* -- answers ------------------------------------------------------------------------------------------------------ */

@@ -65,4 +65,7 @@ bool connection_lost(struct connection *connection);
 /* Print one line to stderr, unless MRCLAB_MESSAGES=0. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The same; returns the errno with which something is refused, for which the line has the reason. */
+int refused(int number, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -189,7 +189,7 @@ static struct ibv_td *alloc_td(struct ibv_context *context, struct ibv_td_init_a
 	struct ibv_td *td;
 
 	if (attr->comp_mask)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "alloc_td: comp_mask %#x: there is nothing to choose", attr->comp_mask));
 	td = calloc(1, sizeof(*td));
 	if (td)
 		td->context = context;
@@ -209,7 +209,7 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ib
 	struct lab_pd *pd;
 
 	if (!attr->pd || attr->pd->context != context)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "alloc_parent_domain: a protection domain of this device is needed"));
 	pd = calloc(1, sizeof(*pd));
 	if (!pd)
 		return NULL;
@@ -220,7 +220,14 @@ static struct ibv_pd *alloc_parent_domain(struct ibv_context *context, struct ib
 
 /* -- opening and closing ------------------------------------------------------------------------------------------- */
 
+static struct ibv_mw *refuse_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd;
+	return give_up(NULL, refused(EOPNOTSUPP, "alloc_mw: there are no memory windows (type %d)", (int)type));
+}
+
 struct ibv_context_ops lab_ops = {
+	.alloc_mw = refuse_mw,
 	.poll_cq = lab_poll_cq,
 	.req_notify_cq = lab_req_notify_cq,
 	.post_srq_recv = lab_post_srq_recv,

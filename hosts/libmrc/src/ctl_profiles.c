@@ -135,7 +135,7 @@ static int begin(struct profile *profile, const char *function, const struct mrc
 {
 	memset(profile, 0, sizeof(*profile));
 	if (!context || !attr || !known)
-		return EINVAL;
+		return refused(EINVAL, "%s: an argument is missing or unknown", function);
 	if (vendor) {
 		say("%s: there is no vendor, and no configuration of one", function);
 		return EOPNOTSUPP;
@@ -205,7 +205,7 @@ static int query_fmt_fields(const struct profile *profile, struct mrc_ctl_ev_fmt
 	int room = attr->ev_fmt_op.fmt_field_count;
 
 	if (room < 0 || (room && !attr->ev_fmt_op.fmt_fields))
-		return EINVAL;
+		return INVALID;
 	attr->ev_fmt_op.fmt_field_count = count;
 	if (room < count)
 		return E2BIG;
@@ -249,7 +249,7 @@ static int modify_fmt(struct profile *profile, struct mrc_ctl_ev_fmt_profile_att
 	if (failed)
 		return failed;
 	if (operates && !fields && attr->ev_fmt_op.op != MRC_CTL_EV_FMT_OP_QUERY_FIELDS)
-		return EINVAL;
+		return INVALID;
 	if (fields && (attr->ev_fmt_op.fmt_field_count < 1 || !attr->ev_fmt_op.fmt_fields))
 		return ctl_wrong("an EV format has at least one field");
 	if (moves && attr->profile_state == MRC_CTL_PROFILE_OFFLINE && profile->state == MRC_CTL_PROFILE_INIT &&
@@ -591,7 +591,7 @@ static int operate(const struct profile *profile, struct mrc_ctl_ev_profile_attr
 	int failed = 0;
 
 	if (attr->ev_op.entry_count < 0 || (attr->ev_op.entry_count && !entries))
-		return EINVAL;
+		return INVALID;
 	if (attr->ev_op.op != MRC_CTL_EV_OP_REPLACE_EV)
 		failed = query_details(profile, &details);
 	if (!failed && attr->ev_op.op == MRC_CTL_EV_OP_QUERY_EV_ARRAY) {
@@ -603,7 +603,7 @@ static int operate(const struct profile *profile, struct mrc_ctl_ev_profile_attr
 		enum mrc_ctl_ev_state state;
 
 		if (attr->ev_op.op == MRC_CTL_EV_OP_REPLACE_EV) {
-			failed = entries[i].flags & ~(uint32_t)MRC_CTL_EV_OP_F_ALL_COPIES ? EINVAL
+			failed = entries[i].flags & ~(uint32_t)MRC_CTL_EV_OP_F_ALL_COPIES ? INVALID
 											  : replace_one(profile, &entries[i]);
 			continue;
 		}
@@ -627,7 +627,7 @@ static int query_fields(const struct profile *profile, struct mrc_ctl_ev_profile
 	size_t at;
 
 	if (room < 0 || (room && !field))
-		return EINVAL;
+		return INVALID;
 	attr->ev_fields_op.field_count = count;
 	if (room < count)
 		return E2BIG;
@@ -726,9 +726,9 @@ static int check_ev_attr(const struct mrc_ctl_ev_profile_attr *attr, int mask)
 	if (mask & MRC_CTL_EV_PROFILE_MIN_ACTIVE && mask & MRC_CTL_EV_PROFILE_COUNT && attr->ev_min_active > attr->ev_count)
 		return ctl_wrong("the minimum of active EVs is at most their count");
 	if (mask & MRC_CTL_EV_PROFILE_EV_OP && (unsigned int)attr->ev_op.op > MRC_CTL_EV_OP_QUERY_EV_ARRAY)
-		return EINVAL;
+		return INVALID;
 	if (mask & MRC_CTL_EV_PROFILE_EV_FIELDS_OP && (unsigned int)attr->ev_fields_op.op > MRC_CTL_EV_FIELDS_OP_QUERY_FIELDS)
-		return EINVAL;
+		return INVALID;
 	return 0;
 }
 

@@ -56,7 +56,7 @@ int lab_query_device_ex(struct ibv_context *base, const struct ibv_query_device_
 			struct ibv_device_attr_ex *attr, size_t size)
 {
 	if ((input && input->comp_mask) || size < sizeof(attr->orig_attr))
-		return EINVAL;
+		return INVALID;
 	memset(attr, 0, size);
 	if (size >= offsetof(struct ibv_device_attr_ex, phys_port_cnt_ex) + sizeof(attr->phys_port_cnt_ex))
 		attr->phys_port_cnt_ex = 1;

@@ -195,6 +195,9 @@ static inline void *give_up(void *object, int failed)
 	return NULL;
 }
 
+/* The errno of a function whose arguments no caller of it should give. */
+#define INVALID refused(EINVAL, "%s: an argument is missing, unknown or out of range", __func__)
+
 static inline int lab_ask(struct lab_context *context, json_t *request, struct answer *answer)
 {
 	return connection_ask(&context->connection, request, -1, answer);

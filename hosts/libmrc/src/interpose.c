@@ -74,7 +74,8 @@ INTERPOSE(struct ibv_mr *, ibv_reg_mr_iova2, (struct ibv_pd *pd, void *memory, s
 	  (pd, memory, length, iova, access), is_lab(pd->context), lab_reg_mr(pd, memory, length, iova, access), NULL)
 INTERPOSE(struct ibv_mr *, ibv_reg_dmabuf_mr, (struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 	  int fd, int access),
-	  (pd, offset, length, iova, fd, access), is_lab(pd->context), give_up(NULL, EOPNOTSUPP), NULL)
+	  (pd, offset, length, iova, fd, access), is_lab(pd->context),
+	  give_up(NULL, refused(EOPNOTSUPP, "reg_dmabuf_mr: there is no device memory")), NULL)
 INTERPOSE(int, ibv_rereg_mr, (struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *memory, size_t length,
 	  int access),
 	  (mr, flags, pd, memory, length, access), is_lab(mr->context),
@@ -97,7 +98,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
 	if (!is_lab(cq->context))
 		HAND_OVER(ENOSYS, ibv_resize_cq, cq, cqe);
-	return cqe <= cq->cqe ? 0 : EOPNOTSUPP;
+	return cqe <= cq->cqe ? 0 : refused(EOPNOTSUPP, "resize_cq: a completion queue cannot grow (it has %d)", cq->cqe);
 }
 
 INTERPOSE(int, ibv_destroy_cq, (struct ibv_cq *cq), (cq), is_lab(cq->context), lab_destroy_cq(cq), ENOSYS)
@@ -176,31 +177,36 @@ INTERPOSE(int, ibv_query_srq, (struct ibv_srq *srq, struct ibv_srq_attr *attr), 
 	  lab_query_srq(srq, attr), ENOSYS)
 INTERPOSE(int, ibv_destroy_srq, (struct ibv_srq *srq), (srq), is_lab(srq->context), lab_destroy_srq(srq), ENOSYS)
 INTERPOSE(int, ibv_set_ece, (struct ibv_qp *qp, struct ibv_ece *ece), (qp, ece), is_lab(qp->context),
-	  EOPNOTSUPP, ENOSYS)
+	  refused(EOPNOTSUPP, "set_ece: there are no options of vendors"), ENOSYS)
 INTERPOSE(int, ibv_query_ece, (struct ibv_qp *qp, struct ibv_ece *ece), (qp, ece), is_lab(qp->context),
-	  EOPNOTSUPP, ENOSYS)
+	  refused(EOPNOTSUPP, "query_ece: there are no options of vendors"), ENOSYS)
 
 /* -- what only unreliable datagrams need -------------------------------------------------------------------------- */
 
+static int refused_ud(const char *name)
+{
+	return refused(EOPNOTSUPP, "%s: only queue pairs of type UD need it, which this device does not have", name);
+}
+
 INTERPOSE(struct ibv_ah *, ibv_create_ah, (struct ibv_pd *pd, struct ibv_ah_attr *attr), (pd, attr),
-	  is_lab(pd->context), give_up(NULL, EOPNOTSUPP), NULL)
+	  is_lab(pd->context), give_up(NULL, refused_ud("create_ah")), NULL)
 
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port, struct ibv_wc *wc, struct ibv_grh *grh,
 			       struct ibv_ah_attr *attr)
 {
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_init_ah_from_wc, context, port, wc, grh, attr);
-	return fail(EOPNOTSUPP);
+	return fail(refused_ud("init_ah_from_wc"));
 }
 
 INTERPOSE(struct ibv_ah *, ibv_create_ah_from_wc, (struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
 	  uint8_t port),
-	  (pd, wc, grh, port), is_lab(pd->context), give_up(NULL, EOPNOTSUPP), NULL)
+	  (pd, wc, grh, port), is_lab(pd->context), give_up(NULL, refused_ud("create_ah_from_wc")), NULL)
 INTERPOSE(int, ibv_destroy_ah, (struct ibv_ah *ah), (ah), is_lab(ah->context), EINVAL, ENOSYS)
 INTERPOSE(int, ibv_attach_mcast, (struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid), (qp, gid, lid),
-	  is_lab(qp->context), EOPNOTSUPP, ENOSYS)
+	  is_lab(qp->context), refused_ud("attach_mcast"), ENOSYS)
 INTERPOSE(int, ibv_detach_mcast, (struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid), (qp, gid, lid),
-	  is_lab(qp->context), EOPNOTSUPP, ENOSYS)
+	  is_lab(qp->context), refused_ud("detach_mcast"), ENOSYS)
 
 /* -- forks -------------------------------------------------------------------------------------------------------- */
 
@@ -235,8 +241,8 @@ INTERPOSE(struct ibv_context *, ibv_open_device, (struct ibv_device *device), (d
 	  lab_open_device(device), NULL)
 INTERPOSE(int, ibv_close_device, (struct ibv_context *context), (context), is_lab(context),
 	  lab_close_device(context), -1)
-INTERPOSE(struct ibv_context *, ibv_import_device, (int cmd_fd), (cmd_fd), lab_wanted(), give_up(NULL, EOPNOTSUPP),
-	  NULL)
+INTERPOSE(struct ibv_context *, ibv_import_device, (int cmd_fd), (cmd_fd), lab_wanted(),
+	  give_up(NULL, refused(EOPNOTSUPP, "import_device: a device is not shared between processes")), NULL)
 INTERPOSE(int, ibv_query_device, (struct ibv_context *context, struct ibv_device_attr *attr), (context, attr),
 	  is_lab(context), lab_query_device(context, attr), ENOSYS)
 
@@ -330,7 +336,7 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_a
 {
 	if (!is_lab(context))
 		HAND_OVER(-1, ibv_resolve_eth_l2_from_gid, context, attr, mac, vlan);
-	return fail(EOPNOTSUPP);
+	return fail(refused_ud("resolve_eth_l2_from_gid"));
 }
 
 /* -- files of sysfs ----------------------------------------------------------------------------------------------- */

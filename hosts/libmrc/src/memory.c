@@ -43,11 +43,11 @@ static int check_access(struct lab_context *context, uint64_t address, uint64_t 
 	if (is_forked(context))
 		return ENODEV;
 	if (access & ~(unsigned int)(AGENT_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IGNORED_ACCESS))
-		return EINVAL;
+		return refused(EINVAL, "reg_mr: access %#x has bits that this device does not know", access);
 	if (access & IBV_ACCESS_MW_BIND)
-		return EOPNOTSUPP;
+		return refused(EOPNOTSUPP, "reg_mr: access %#x: there are no memory windows to bind", access);
 	if (!length || address + length < address)
-		return EINVAL;
+		return refused(EINVAL, "reg_mr: a region has at least 1 byte, and does not wrap around");
 	return memory_check(address, length, access & AGENT_ACCESS & ~(unsigned int)IBV_ACCESS_REMOTE_READ);
 }
 
@@ -124,7 +124,7 @@ int lab_rereg_mr(struct ibv_mr *base, int flags, struct ibv_pd *pd, void *memory
 	int failed;
 
 	if (!flags || flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS)) {
-		errno = EINVAL;
+		errno = refused(EINVAL, "rereg_mr: flags %#x: none, or unknown ones", (unsigned int)flags);
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	if (flags & IBV_REREG_MR_CHANGE_PD)

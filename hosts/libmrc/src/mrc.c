@@ -16,7 +16,7 @@ EXPORT int mrc_query_device_ex(struct ibv_context *base, struct mrc_context *mco
 	if (!base && mcontext)
 		base = &mcontext->lab->verbs.context;
 	if (!base || !attr || !supported)
-		return fail(EINVAL);
+		return fail(INVALID);
 	*supported = 0;
 	memset(attr, 0, sizeof(*attr));
 	if (!is_lab(base))
@@ -61,7 +61,8 @@ EXPORT struct mrc_context *mrc_create_context(struct ibv_context *base, struct m
 	struct mrc_context *context;
 
 	if (!base || !is_lab(base) || !lab_of(base)->mrc)
-		return give_up(NULL, base ? EOPNOTSUPP : EINVAL);
+		return give_up(NULL, refused(base ? EOPNOTSUPP : EINVAL, "mrc_create_context: %s",
+					     base ? "this device has no MRC" : "no device"));
 	if (attr && (attr->mrc_api_version_used > MRC_API_CURRENT_VERSION ||
 		     attr->mrc_vendor_api_version_used > MRC_VENDOR_API_CURRENT_VERSION)) {
 		say("mrc_create_context: the program uses version %#x of mrc.h (vendor: %#x); this library has %#x (%#x)",
@@ -80,7 +81,7 @@ EXPORT struct mrc_context *mrc_create_context(struct ibv_context *base, struct m
 EXPORT int mrc_destroy_context(struct mrc_context *context)
 {
 	if (!context)
-		return fail(EINVAL);
+		return fail(INVALID);
 	free(context);
 	return 0;
 }
@@ -96,7 +97,7 @@ EXPORT int mrc_create_comp_channel(struct mrc_context *context, struct mrc_comp_
 EXPORT int mrc_get_comp_channel_fd(struct mrc_comp_channel *channel, int *fd)
 {
 	if (!channel || !fd)
-		return fail(EINVAL);
+		return fail(INVALID);
 	*fd = ((struct ibv_comp_channel *)channel)->fd;
 	return 0;
 }
@@ -160,7 +161,7 @@ EXPORT struct mrc_qp_hint *mrc_create_qp_hint(struct mrc_context *context, struc
 	int failed;
 
 	if (!context || !attr)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, INVALID);
 	hint = calloc(1, sizeof(*hint));
 	if (!hint)
 		return NULL;
@@ -178,7 +179,7 @@ EXPORT int mrc_destroy_qp_hint(struct mrc_qp_hint *hint)
 	int failed;
 
 	if (!hint)
-		return fail(EINVAL);
+		return fail(INVALID);
 	failed = lab_ask(hint->lab, REQUEST("destroy_hint", "sI", "hint", INT(hint->number)), NULL);
 	if (!failed)
 		free(hint);
@@ -192,7 +193,7 @@ EXPORT int mrc_query_qp_hint(struct mrc_qp_hint *hint, struct mrc_qp_hint_attr *
 	int failed;
 
 	if (!hint || !attr || mask & ~(HINTS | MRC_QP_HINT_VENDOR_CFG))
-		return fail(EINVAL);
+		return fail(INVALID);
 	failed = lab_ask(hint->lab, REQUEST("query_hint", "sI", "hint", INT(hint->number)), &answer);
 	if (failed)
 		return fail(failed);
@@ -208,7 +209,7 @@ EXPORT int mrc_query_qp_hint(struct mrc_qp_hint *hint, struct mrc_qp_hint_attr *
 EXPORT int mrc_modify_qp_hint(struct mrc_qp_hint *hint, struct mrc_qp_hint_attr *attr, int mask)
 {
 	if (!hint || !attr || mask & ~(HINTS | MRC_QP_HINT_VENDOR_CFG))
-		return fail(EINVAL);
+		return fail(INVALID);
 	return fail(lab_ask(hint->lab, REQUEST("modify_hint", "sIso", "hint", INT(hint->number), "attributes",
 					       hints_of(attr, mask)), NULL));
 }
@@ -222,9 +223,9 @@ EXPORT struct mrc_qp *mrc_create_qp(struct mrc_context *context, struct mrc_qp_i
 	struct ibv_qp *qp;
 
 	if (!context || !attr || !attr->pd || attr->pd->context != &context->lab->verbs.context)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "mrc_create_qp: a context, and a protection domain of its device, are needed"));
 	if (attr->send_ops_flags & ~operations || attr->protocol_version > MRC_PROTOCOL_VERSION_1)
-		return give_up(NULL, EOPNOTSUPP);
+		return give_up(NULL, refused(EOPNOTSUPP, "mrc_create_qp: MRC 1.0 has RDMA_WRITE and RDMA_WRITE_WITH_IMM only"));
 	init.qp_context = attr->qp_context;
 	init.send_cq = (struct ibv_cq *)attr->send_cq;
 	init.recv_cq = (struct ibv_cq *)attr->recv_cq;
@@ -255,7 +256,7 @@ EXPORT int mrc_modify_qp(struct mrc_qp *qp, struct ibv_qp_attr *attr, int mask, 
 	static const struct ibv_qp_attr none;
 
 	if (!qp || (mask && !attr) || (more_mask && !more) || more_mask & ~MRC_ATTRIBUTES)
-		return EINVAL;
+		return INVALID;
 	return lab_modify_qp((struct ibv_qp *)qp, attr ? attr : &none, mask & ~WITHOUT_MEANING, more, more_mask);
 }
 
@@ -267,7 +268,7 @@ EXPORT int mrc_query_qp(struct mrc_qp *qp, struct ibv_qp_attr *attr, int mask, s
 
 	(void)mask;
 	if (!qp || more_mask & ~MRC_ATTRIBUTES)
-		return EINVAL;
+		return INVALID;
 	failed = lab_query_qp((struct ibv_qp *)qp, attr, &plain, more);
 	if (failed || !init)
 		return failed;
@@ -286,7 +287,7 @@ EXPORT int mrc_query_qp(struct mrc_qp *qp, struct ibv_qp_attr *attr, int mask, s
 EXPORT int mrc_get_qpn(struct mrc_qp *qp, uint32_t *number)
 {
 	if (!qp || !number)
-		return fail(EINVAL);
+		return fail(INVALID);
 	*number = ((struct ibv_qp *)qp)->qp_num;
 	return 0;
 }

@@ -57,7 +57,7 @@ EXPORT int mrc_ctl_query_device_ex(struct ibv_context *base, struct mrc_context 
 	if (!base && mcontext)
 		base = &mcontext->lab->verbs.context;
 	if (!base || !attr || !supported)
-		return fail(EINVAL);
+		return fail(INVALID);
 	*supported = 0;
 	memset(attr, 0, sizeof(*attr));
 	if (!is_lab(base) || !lab_of(base)->mrc)
@@ -69,9 +69,9 @@ EXPORT int mrc_ctl_query_device_ex(struct ibv_context *base, struct mrc_context 
 EXPORT int mrc_ctl_query_device(struct ibv_context *base, struct mrc_ctl_device_attr *attr)
 {
 	if (!base || !attr)
-		return fail(EINVAL);
+		return fail(INVALID);
 	if (!is_lab(base) || !lab_of(base)->mrc)
-		return fail(EOPNOTSUPP);
+		return fail(refused(EOPNOTSUPP, "%s: this device has no MRC", __func__));
 	return fail(query_device(lab_of(base), attr));
 }
 
@@ -95,7 +95,7 @@ EXPORT int mrc_ctl_query_port(struct mrc_context *context, uint8_t port, struct 
 	int failed;
 
 	if (!context || !attr || !KNOWN(mask, MRC_CTL_PORT_ADMIN_STATE))
-		return fail(EINVAL);
+		return fail(INVALID);
 	failed = control_ask(ctl_device_of(context), COMMAND("device", ""), &answer);
 	if (failed)
 		return fail(failed);
@@ -114,9 +114,9 @@ EXPORT int mrc_ctl_modify_port(struct mrc_context *context, uint8_t port, struct
 	struct mrc_ctl_port_attr before;
 
 	if (!context || !attr || !KNOWN(mask, MRC_CTL_PORT_ADMIN_STATE))
-		return fail(EINVAL);
+		return fail(INVALID);
 	if (mask & MRC_CTL_PORT_ADMIN_STATE && (unsigned int)attr->port_admin_state > MRC_CTL_PORT_ADMIN_ENABLED)
-		return fail(EINVAL);
+		return fail(INVALID);
 	if (mrc_ctl_query_port(context, port, &before, mask))
 		return -1;
 	if (!mask)
@@ -136,7 +136,7 @@ EXPORT struct mrc_cq *mrc_ctl_create_ev_event_cq(struct mrc_context *context, in
 	int failed;
 
 	if (!context)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, INVALID);
 	failed = control_may(ctl_device_of(context));
 	if (failed)
 		return give_up(NULL, failed);
@@ -161,7 +161,7 @@ EXPORT int mrc_ctl_poll_ev_event(struct mrc_cq *ev_cq, int count, struct mrc_ctl
 	int found = 0;
 
 	if (!cq || !cq->ev_event_bytes || count < 0 || (count && !events))
-		return -EINVAL;
+		return -INVALID;
 	if (is_forked(lab_of(cq->base.context)))
 		return -ENODEV;
 	pthread_mutex_lock(&cq->lock);
@@ -301,14 +301,14 @@ EXPORT int mrc_ctl_ep_batch_send_wait(struct mrc_context *context, uint8_t dscp,
 	int *members, failed;
 
 	if (!context || num_req < 0 || !num_rsp || (num_req && (!req || !rsp)) || dscp > MAX_DSCP)
-		return fail(EINVAL);
+		return fail(INVALID);
 	*num_rsp = 0;
 	if (type == MRC_CTL_EP_OP_PORT_STATUS_UPDATE) {
 		say("%s: the endpoint tells its peers itself when a port changes", __func__);
 		return fail(ENOTSUP);
 	}
 	if (type != MRC_CTL_EP_OP_EV_PROBE)
-		return fail(EINVAL);
+		return fail(INVALID);
 	for (int i = 0; i < num_req; i++)
 		for (int j = 0; j < i; j++)
 			if (req[i].req_id == req[j].req_id)

@@ -18,6 +18,18 @@ static bool rc_runs_over_mrc(void)
 	return wanted && !strcmp(wanted, "mrc");
 }
 
+/* Return 0 for a type of queue pair that the device has. */
+static int check_type(enum ibv_qp_type type)
+{
+	static const char *const names[] = {[IBV_QPT_UC] = "UC", [IBV_QPT_UD] = "UD", [IBV_QPT_RAW_PACKET] = "raw packet"};
+	const char *name = (size_t)type < sizeof(names) / sizeof(*names) ? names[type] : NULL;
+
+	if (type == IBV_QPT_RC)
+		return 0;
+	return refused(EOPNOTSUPP, "create_qp: queue pairs of type %d (%s): this device has RC only", (int)type,
+		       name ? name : "another");
+}
+
 static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, bool mrc)
 {
 	struct lab_context *context = lab_of(pd->context);
@@ -25,9 +37,14 @@ static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, 
 	struct answer answer;
 	int failed;
 
-	if (!attr->send_cq || !attr->recv_cq || attr->cap.max_inline_data > INLINE_BYTES ||
-	    attr->cap.max_send_sge > MAX_SGE || attr->cap.max_recv_sge > MAX_SGE)
-		return give_up(NULL, EINVAL);
+	if (!attr->send_cq || !attr->recv_cq)
+		return give_up(NULL, refused(EINVAL, "create_qp: a queue pair needs a send_cq and a recv_cq"));
+	if (attr->cap.max_inline_data > INLINE_BYTES)
+		return give_up(NULL, refused(EINVAL, "create_qp: max_inline_data %u: at most %d bytes go inline",
+					     attr->cap.max_inline_data, INLINE_BYTES));
+	if (attr->cap.max_send_sge > MAX_SGE || attr->cap.max_recv_sge > MAX_SGE)
+		return give_up(NULL, refused(EINVAL, "create_qp: max_send_sge %u, max_recv_sge %u: at most %d",
+					     attr->cap.max_send_sge, attr->cap.max_recv_sge, MAX_SGE));
 	qp = calloc(1, sizeof(*qp));
 	if (!qp)
 		return NULL;
@@ -69,9 +86,10 @@ static struct lab_qp *make_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, 
 struct ibv_qp *lab_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, bool mrc)
 {
 	struct lab_qp *qp;
+	int failed = check_type(attr->qp_type);
 
-	if (attr->qp_type != IBV_QPT_RC)
-		return give_up(NULL, EOPNOTSUPP);
+	if (failed)
+		return give_up(NULL, failed);
 	qp = make_qp(pd, attr, mrc || rc_runs_over_mrc());
 	return qp ? &qp->base : NULL;
 }
@@ -86,12 +104,20 @@ struct ibv_qp *lab_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_
 	bool mrc = rc_runs_over_mrc();
 	bool extended = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 	struct lab_qp *qp;
+	int failed = check_type(attr->qp_type);
 
-	if (attr->comp_mask & ~known || (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags) ||
-	    attr->qp_type != IBV_QPT_RC || (extended && attr->send_ops_flags & ~(mrc ? writes : all)))
-		return give_up(NULL, EOPNOTSUPP);
+	if (failed)
+		return give_up(NULL, failed);
+	if (attr->comp_mask & ~known || (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags))
+		return give_up(NULL, refused(EOPNOTSUPP, "create_qp_ex: comp_mask %#x: at most PD, SEND_OPS_FLAGS and "
+					     "CREATE_FLAGS of 0", attr->comp_mask));
+	if (extended && attr->send_ops_flags & ~(mrc ? writes : all))
+		return give_up(NULL, refused(EOPNOTSUPP, "create_qp_ex: send_ops_flags %#llx: %s",
+					     (unsigned long long)attr->send_ops_flags,
+					     mrc ? "MRC has RDMA_WRITE and RDMA_WRITE_WITH_IMM"
+						 : "writes, sends, reads and atomics are there"));
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "create_qp_ex: a protection domain of this device is needed"));
 	/* It begins with the members of the plain structure. */
 	qp = make_qp(attr->pd, (struct ibv_qp_init_attr *)attr, mrc);
 	if (!qp)
@@ -217,23 +243,28 @@ static json_t *remote_of(const struct lab_qp *qp, const struct ibv_qp_attr *attr
 /* Return 0, or the errno with which a change is refused before the agent hears of it. */
 static int check_change(const struct lab_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
+	uint32_t number = qp->base.qp_num;
+
 	if (mask & IBV_QP_CUR_STATE && attr->cur_qp_state != qp->base.state)
-		return EINVAL;
+		return refused(EINVAL, "modify_qp %u: cur_qp_state is %d, and the state %d", number,
+			       (int)attr->cur_qp_state, (int)qp->base.state);
 	if (mask & (IBV_QP_ALT_PATH | IBV_QP_RATE_LIMIT))
-		return EOPNOTSUPP;
+		return refused(EOPNOTSUPP, "modify_qp %u: there is neither an alternate path nor a rate limit", number);
 	if (mask & IBV_QP_PKEY_INDEX && attr->pkey_index)
-		return EINVAL;
+		return refused(EINVAL, "modify_qp %u: pkey_index %u: there is 0 only", number, attr->pkey_index);
 	if (!(mask & IBV_QP_STATE))
 		return 0;
 	if (attr->qp_state == IBV_QPS_SQD || attr->qp_state == IBV_QPS_SQE)
-		return EOPNOTSUPP;
+		return refused(EOPNOTSUPP, "modify_qp %u: there are no states SQD and SQE", number);
 	if (attr->qp_state > IBV_QPS_ERR)
-		return EINVAL;
+		return refused(EINVAL, "modify_qp %u: %d is no state", number, (int)attr->qp_state);
 	if (attr->qp_state == IBV_QPS_RTR && qp->base.state != IBV_QPS_RTR) {
 		if ((mask & RTR_MASK) != RTR_MASK || !attr->ah_attr.is_global || !lab_mtu_bytes(attr->path_mtu))
-			return EINVAL;
+			return refused(EINVAL, "modify_qp %u: RTR needs AV with a GID (is_global), PATH_MTU, DEST_QPN and "
+				       "RQ_PSN", number);
 		if (attr->ah_attr.grh.sgid_index >= GIDS)
-			return EINVAL;
+			return refused(EINVAL, "modify_qp %u: sgid_index %u: there are 0 to %d", number,
+				       attr->ah_attr.grh.sgid_index, GIDS - 1);
 	}
 	return 0;
 }

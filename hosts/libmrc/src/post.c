@@ -147,12 +147,20 @@ static int check_opcode(struct lab_qp *qp, unsigned int opcode)
 	return EOPNOTSUPP;
 }
 
-static int check_send(const struct lab_qp *qp, uint32_t more)
+/* Return the errno of a work request that is refused; one line for each queue pair, as above. */
+static int complain(struct lab_qp *qp, const char *why)
+{
+	if (!atomic_exchange(&qp->complained, true))
+		say("queue pair %u: %s", qp->base.qp_num, why);
+	return EINVAL;
+}
+
+static int check_send(struct lab_qp *qp, uint32_t more)
 {
 	uint32_t under_way = qp->sent - atomic_load_explicit(&qp->sent_ended, memory_order_relaxed);
 
 	if (qp->base.state != IBV_QPS_RTS && qp->base.state != IBV_QPS_ERR)
-		return EINVAL;
+		return complain(qp, "a work request before the state RTS");
 	return under_way + more < qp->cap.max_send_wr ? 0 : ENOMEM;
 }
 
@@ -218,12 +226,15 @@ static int copy_send(struct lab_qp *qp, struct ring_request *request, const stru
 	default:
 		break;
 	}
-	if (!(request->flags & IBV_SEND_INLINE))
-		return copy_elements(request, wr->sg_list, (size_t)wr->num_sge, qp->cap.max_send_sge);
+	if (!(request->flags & IBV_SEND_INLINE)) {
+		if (copy_elements(request, wr->sg_list, (size_t)wr->num_sge, qp->cap.max_send_sge))
+			return complain(qp, "a work request has more elements than max_send_sge");
+		return 0;
+	}
 	for (int i = 0; i < wr->num_sge && !failed; i++)
 		failed = copy_inline(request, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length,
 				     qp->cap.max_inline_data);
-	return failed;
+	return failed ? complain(qp, "a work request has more bytes inline than max_inline_data") : 0;
 }
 
 int lab_post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -282,7 +293,8 @@ int lab_post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_recv_w
 	if (atomic_load_explicit(&context->connection.state, memory_order_relaxed) != CONNECTION_OPEN)
 		failed = ENODEV;
 	else if (base->srq || base->state == IBV_QPS_RESET)
-		failed = EINVAL;
+		failed = complain(qp, base->srq ? "a receive, and it takes those of its shared receive queue"
+						: "a receive before the state INIT");
 	if (failed) {
 		*bad = wr;
 		return failed;

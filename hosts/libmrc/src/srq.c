@@ -11,7 +11,8 @@ struct ibv_srq *lab_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	int failed;
 
 	if (!attr->attr.max_wr || attr->attr.max_sge > MAX_SGE)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "create_srq: max_wr %u: at least 1; max_sge %u: at most %d",
+					     attr->attr.max_wr, attr->attr.max_sge, MAX_SGE));
 	srq = calloc(1, sizeof(*srq));
 	if (!srq)
 		return NULL;
@@ -38,16 +39,16 @@ struct ibv_srq *lab_create_srq_ex(struct ibv_context *context, struct ibv_srq_in
 
 	if (attr->comp_mask & ~known ||
 	    (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && attr->srq_type != IBV_SRQT_BASIC))
-		return give_up(NULL, EOPNOTSUPP);
+		return give_up(NULL, refused(EOPNOTSUPP, "create_srq_ex: this device has basic shared receive queues only"));
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
-		return give_up(NULL, EINVAL);
+		return give_up(NULL, refused(EINVAL, "create_srq_ex: a protection domain of this device is needed"));
 	return lab_create_srq(attr->pd, (struct ibv_srq_init_attr *)attr);
 }
 
 int lab_modify_srq(struct ibv_srq *base, struct ibv_srq_attr *attr, int mask)
 {
 	if (mask & IBV_SRQ_MAX_WR)
-		return EOPNOTSUPP;
+		return refused(EOPNOTSUPP, "modify_srq: a shared receive queue keeps its max_wr");
 	if (!(mask & IBV_SRQ_LIMIT))
 		return 0;
 	return lab_ask(lab_of(base->context),

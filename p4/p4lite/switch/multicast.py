@@ -9,6 +9,9 @@ from typing import Protocol
 from p4lite.switch.errors import InvalidArgument
 from p4lite.switch.fabric.values import CloneSession, Replica
 
+#: BMv2's hash of a packet over the ports of a LAG.
+LAG_HASH = 0xFF
+
 
 class Groups(Protocol):
     """The multicast groups of a switch."""
@@ -27,14 +30,15 @@ class Replication(Groups, Protocol):
 
 
 class Nodes:
-    """The nodes and groups that were created; groups of the switch follow them."""
+    """The nodes, groups and LAGs that were created; groups of the switch follow them."""
 
     def __init__(self, replication: Groups) -> None:
         self._replication = replication
-        self._nodes: dict[int, tuple[int, list[int]]] = {}
+        self._nodes: dict[int, tuple[int, list[int], list[int]]] = {}
         self._groups: dict[int, list[int]] = {}
+        self._lags: dict[int, list[int]] = {}
 
-    def _node(self, handle: int) -> tuple[int, list[int]]:
+    def _node(self, handle: int) -> tuple[int, list[int], list[int]]:
         if handle not in self._nodes:
             raise InvalidArgument(f"there is no multicast node {handle}: mc_node_create")
         return self._nodes[handle]
@@ -46,8 +50,23 @@ class Nodes:
 
     def _write(self, group: int) -> None:
         nodes = [self._nodes[handle] for handle in self._groups[group]]
-        replicas = [Replica(port, rid) for rid, ports in nodes for port in sorted(set(ports))]
+        replicas = [
+            Replica(port, rid)
+            for rid, ports, lags in nodes
+            for port in [*sorted(set(ports)), *(self._member(lag) for lag in sorted(set(lags)) if self._lags.get(lag))]
+        ]
         self._replication.set_multicast_group(group, replicas)
+
+    def _member(self, lag: int) -> int:
+        """Return the port of a LAG that BMv2 sends to: always the same, for it has no hash of the packet."""
+        ports = self._lags[lag]
+        return ports[LAG_HASH % len(ports)]
+
+    def set_lag(self, lag: int, ports: list[int]) -> None:
+        """Give a LAG these ports."""
+        self._lags[lag] = sorted(set(ports))
+        for group in self._groups:
+            self._write(group)
 
     def create_group(self, group: int) -> None:
         """Create an empty group."""
@@ -62,15 +81,15 @@ class Nodes:
         del self._groups[group]
         self._replication.delete_multicast_group(group)
 
-    def create(self, rid: int, ports: list[int]) -> int:
+    def create(self, rid: int, ports: list[int], lags: list[int]) -> int:
         """Create a node and return its handle: the lowest that is free, as BMv2 gives it."""
         handle = next(number for number in itertools.count() if number not in self._nodes)
-        self._nodes[handle] = (rid, ports)
+        self._nodes[handle] = (rid, ports, lags)
         return handle
 
-    def update(self, handle: int, ports: list[int]) -> None:
-        """Give a node other ports."""
-        self._nodes[handle] = (self._node(handle)[0], ports)
+    def update(self, handle: int, ports: list[int], lags: list[int]) -> None:
+        """Give a node other ports and LAGs."""
+        self._nodes[handle] = (self._node(handle)[0], ports, lags)
         for group in self._groups_of(handle):
             self._write(group)
 

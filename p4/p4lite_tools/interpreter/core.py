@@ -9,6 +9,7 @@ from typing import NamedTuple
 from p4lite.recursion import deep_recursion
 from p4lite.switch.bmv2.model import Bmv2Architecture, FieldRef
 from p4lite.switch.bmv2.reader import JsonNode
+from p4lite.switch.codegen.calculations import Crc
 from p4lite.switch.fabric.values import (
     CloneSession,
     FabricError,
@@ -132,6 +133,11 @@ class InterpreterCore(InterpreterTables):
             ref = self._fields.get(name)
             if ref is not None:
                 packet.headers[ref.header.name].fields[ref.field.name] = value & ((1 << ref.field.width) - 1)
+
+    def set_crc(self, name: str, crc: Crc) -> None:
+        """Change the CRC of a calculation `crc16_custom` or `crc32_custom`."""
+        self._custom_crc(name, crc.width)
+        self.primitives.calculations.set_crc(name, crc)
 
     # --- replication ---
 

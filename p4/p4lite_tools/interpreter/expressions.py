@@ -516,7 +516,8 @@ def _crc(crc: Crc) -> Hash:
             rest ^= (_reflect(byte, 8) if crc.reflected else byte) << (crc.width - 8)
             for _ in range(8):
                 rest = (rest << 1 ^ crc.polynomial if rest & top else rest << 1) & mask
-        return (_reflect(rest, crc.width) if crc.reflected else rest) ^ crc.final_xor
+        reflected = crc.reflected if crc.remainder is None else crc.remainder
+        return (_reflect(rest, crc.width) if reflected else rest) ^ crc.final_xor
 
     return compute
 
@@ -588,6 +589,12 @@ class CalculationCompiler:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        #: Of calculations by name, those that a controller changed.
+        self.changed: dict[str, Hash] = {}
+
+    def set_crc(self, name: str, crc: Crc) -> None:
+        """Change the CRC of a calculation."""
+        self.changed[name] = _crc(crc)
 
     def named(self, node: JsonNode) -> Calculation:
         """Return the calculation whose name is in `node`."""
@@ -596,6 +603,8 @@ class CalculationCompiler:
     def make(self, node: JsonNode) -> Calculation:
         """Return the function of an object with `algo` and `input`."""
         algorithm = find_hash(node["algo"].str())
+        named = node.get("name")
+        name = named.str() if named is not None else ""
         if algorithm is None:
             node["algo"].fail(f"the hash algorithm '{node['algo'].value}' is not supported")
         inputs = list(node["input"].items())
@@ -610,7 +619,8 @@ class CalculationCompiler:
                     value, bits = value << found[1] | found[0], bits + found[1]
             pad = -bits % 8
             data = (value << pad).to_bytes((bits + pad) // 8, "big")
-            return algorithm(data + packet.payload[: packet.truncate] if payload else data)
+            used = self.changed.get(name, algorithm)
+            return used(data + packet.payload[: packet.truncate] if payload else data)
 
         return compute
 

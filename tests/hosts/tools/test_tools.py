@@ -15,6 +15,7 @@ from scapy.packet import Raw
 from scapy.utils import wrpcap
 
 from mrc_host import lua, scapy_mrc
+from mrc_host.node.mapper import Mapper, ProbeTarget
 from mrc_host.proto.wire import fields, packet
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, Opcode
 from support.wireshark import tshark
@@ -162,6 +163,33 @@ def test_tshark_says_what_was_trimmed_and_survives_short_packets(tmp_path: pathl
         trimmed, _, shown = line.partition("\t")
         assert trimmed in (("",) if keep < 60 else ("1", "True"))  # as versions of tshark print it
         assert shown == (va if keep >= 84 else "")
+
+
+def test_tshark_shows_the_probes_of_the_clustermapper_and_their_plane(tmp_path: pathlib.Path) -> None:
+    target = ProbeTarget("p2-t1.1", 2, "fd4d:5248::1", "fd4d:5243:2400:2801:2400:2c00::")
+    mapper = Mapper("fd4d:5248::1", [target, target], interval_ns=2, timeout_ns=1000)
+    mapper.handle_timer(70_000)
+    mapper.handle_timer(80_000)
+    write_capture(tmp_path / "p.pcap", [bytes(each) for each in mapper.to_send(2)])
+    keys = ("mrcmap.magic", "mrcmap.plane", "mrcmap.target", "mrcmap.sequence", "mrcmap.sent", "_ws.col.Protocol")
+    lines = tshark(tmp_path / "p.pcap", "-T", "fields", *(part for key in keys for part in ("-e", key))).splitlines()
+    assert [line.split("\t") for line in lines] == [
+        ["MRCMAP01", "2", "0", "1", "70000", "MRCMAP"],
+        ["MRCMAP01", "2", "1", "2", "80000", "MRCMAP"],
+    ]
+
+
+def test_tshark_shows_plane_ev_and_psn_and_takes_no_zero_checksum_for_an_error(tmp_path: pathlib.Path) -> None:
+    write_capture(tmp_path / "v.pcap", [bytes.fromhex(vector["hex"]) for vector in VECTORS])
+    keys = ("_ws.col.Info", "mrc.plane", "mrc.bth.psn")
+    lines = tshark(tmp_path / "v.pcap", "-T", "fields", *(part for key in keys for part in ("-e", key))).splitlines()
+    for line, vector in zip(lines, VECTORS, strict=True):
+        plane = vector["entropy"] >> 28
+        info, shown, psn = line.split("\t")
+        assert f" plane={plane} EV=0x{vector['entropy']:08x} " in info, vector["name"]
+        assert info.endswith(f" PSN={psn}"), vector["name"]
+        assert shown == str(plane)
+    assert not tshark(tmp_path / "v.pcap", "-Y", "udp.checksum.zero")
 
 
 def test_tshark_leaves_roce_to_its_own_dissector(tmp_path: pathlib.Path) -> None:

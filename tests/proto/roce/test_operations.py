@@ -685,3 +685,19 @@ def test_a_nak_that_refuses_is_of_the_kind_that_the_error_has() -> None:
     wire.run()
     (nak,) = [packet for sender, packet in wire.sent if sender == 1]
     assert (nak[48], nak[52 + 8]) == (RoceOpcode.ACK, Nak.REMOTE_ACCESS)
+
+
+def test_a_repeated_read_takes_no_place_of_another() -> None:
+    """The answer of the first READ is late: it is asked for again, and answered again when the second one arrives."""
+    wire = Wire(max_rd_atomic=2, max_dest_rd_atomic=2)
+    a, b = wire.ends
+    b.qp.max_dest_rd_atomic = 1
+    for number in range(2):
+        a.core.post_read(a.qp, a.place(0, 8), b.region.va, b.region.rkey, number)
+    first, second = a.core.datagrams_to_send(0, 0, 1 << 20)
+    b.core.receive_datagram(0, first, 0)
+    assert len(b.core.datagrams_to_send(0, 0, 1 << 20)) == 1
+    for request in (first, second):
+        b.core.receive_datagram(0, request, 0)
+    answers = [packet[48] for packet in b.core.datagrams_to_send(0, 0, 1 << 20)]
+    assert answers == [RoceOpcode.READ_RESPONSE_ONLY] * 2

@@ -535,6 +535,15 @@ def test_trimmed_packet_keeps_the_headers_that_survive(form: str, lasthop: bool)
         packet.encode(packet.decode(cut))
 
 
+def test_trimmed_packet_without_a_timestamp_has_none_whatever_follows() -> None:
+    codec = wire.Codec()
+    address = 0xDEAD_BEEF_0000_0000
+    data = codec.encode_data(bytes(32), 1, 18, Opcode.WRITE_ONLY, 5, 7, 0, 0, 0, -1, address, 1, 1000, bytes(1000))
+    message = codec.decode(packet.trim(data, keep=84, dscp=Dscp.TRIMMED))
+    assert isinstance(message, Data)
+    assert (message.trimmed, message.tx_timestamp) == (1, NO_TIMESTAMP)
+
+
 def test_trim_class_alone_makes_a_packet_trimmed() -> None:
     """A payload smaller than what a switch keeps is not shortened; the DSCP says it all the same."""
     codec = wire.Codec()

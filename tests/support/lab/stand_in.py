@@ -126,7 +126,7 @@ def main(words: list[str]) -> int:
         print(VERSION)
         return 0
     if words == ["--help"]:
-        print("Options:\n  --notifications-addr arg  Specify the nanomsg address to use for notifications")
+        print("Options:\n  --thrift-port arg\n  --notifications-addr arg  the nanomsg address")
         return 0
     split = words.index("--")
     switch, target = words[:split], words[split + 1 :]

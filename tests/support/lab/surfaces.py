@@ -160,7 +160,8 @@ class Raw:
             settled = _mean(rates, edges, (at + end) / 2, end) / before
             yield {
                 "at_s": at, "before_bps": before, "dip": shares.min(), "dip_s": starts[shares.argmin()] - at,
-                "after": settled, "left": 1 - loss, "recovery_s": _recovery(shares, starts - at, bound),
+                "after": settled, "left": 1 - loss, "expected": min(expected, 1.0),
+                "recovery_s": _recovery(shares, starts - at, bound),
             }  # fmt: skip
 
 
@@ -196,7 +197,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         """Begin a part."""
         given = dict(attributes)
-        if tag in ("h2", "h3"):
+        if tag in ("h2", "h3", "summary") and not self._chart:
             self._heading, self._chart, self._into, self._in_heading = "", "", None, True
         elif tag == "figure":
             self._chart = given.get("id") or ""
@@ -213,7 +214,7 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         """End a part."""
-        if tag in ("h2", "h3"):
+        if tag in ("h2", "h3", "summary"):
             self._in_heading = False
         elif tag in ("td", "th", "div"):
             self._into = None

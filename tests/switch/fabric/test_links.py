@@ -403,9 +403,11 @@ def test_trace_names_every_event(tmp_path: Path) -> None:
     ]
 
 
-def test_capture_of_both_directions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("label", ["", "h3:2"])
+def test_capture_of_both_directions(tmp_path: Path, label: str) -> None:
+    """A label names the interface; what a host's end of the cable receives is what the port sends."""
     fabric, switch = one_switch(1)
-    switch.add_port(2, pcap=tmp_path / "p2.pcapng")
+    switch.add_port(2, name="uplink").capture(tmp_path / "p2.pcapng", label=label, outside=bool(label))
     frame = packet(Op.FORWARD, 2, stamp=False, size=101)
     fabric.inject(switch.port(2), frame, 1_000_000_007)
     fabric.run_until(2 * 10**9)
@@ -413,7 +415,9 @@ def test_capture_of_both_directions(tmp_path: Path) -> None:
     found = blocks((tmp_path / "p2.pcapng").read_bytes())
     assert [kind for kind, _ in found] == [0x0A0D0D0A, 1, 6, 6]
     assert b"\x09\x00\x01\x00\x09" in found[1][1]  # if_tsresol 10^-9
-    for (_, body), direction in zip(found[2:], (1, 2), strict=True):
+    shown = (label or "uplink").encode()
+    assert found[1][1][16:-4].rstrip(b"\0") == struct.pack("<HH", 2, len(shown)) + shown
+    for (_, body), direction in zip(found[2:], (2, 1) if label else (1, 2), strict=True):
         interface, high, low, captured, original = struct.unpack_from("<IIIII", body)
         assert (interface, (high << 32) + low, captured, original) == (0, 1_000_000_007, 101, 101)
         assert body[20:121] == frame

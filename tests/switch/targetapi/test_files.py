@@ -11,6 +11,7 @@ import pytest
 from p4lite.switch.errors import GrantError
 from p4lite.switch.targetapi.client import TargetClient, TargetError
 from p4lite.switch.targetapi.grants import MAX_FILES, Grants
+from p4lite_tools.entries import read_capture
 from support.switch.p4rt import Bench, Controller, control_config
 
 FRAME = b"\xff" * 6 + b"\2\0\0\0\0\1\x08\0" + b"x" * 600
@@ -39,13 +40,15 @@ def target(bench: Bench) -> Iterator[TargetClient]:
 
 
 def test_captures_and_traces_by_name(bench: Bench, target: TargetClient, folder: Path) -> None:
-    target.capture(1, 1, "p.pcapng")
+    target.capture(1, 1, "p.pcapng", label="h3:2", outside=True)
     target.trace("trace")
     target.add_port(1, 9, pcap="nine.pcapng")
     bench.send(1, FRAME)
     target.capture(1, 1, None)
     target.trace(None)
-    assert FRAME in (folder / "p.pcapng").read_bytes()
+    [first] = [packet for packet in read_capture(folder / "p.pcapng") if packet.data == FRAME]
+    assert first.inbound is False  # of the host, which sent it
+    assert b"h3:2" in (folder / "p.pcapng").read_bytes()
     assert (folder / "trace").read_text(encoding="utf-8").count("\n") > 0
     assert (folder / "nine.pcapng").exists()
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}

@@ -26,29 +26,29 @@ def part(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-def page(title: str, body: str, styles: Sequence[str] = (), scripts: Sequence[str] = (), rules: str = "") -> str:
+def page(title: str, body: str, rules: str = "", scripts: Sequence[str] = (), modules: Sequence[str] = ()) -> str:
     """Return a page that needs no other file.
 
     Args:
         title: plain text.
         body: HTML.
-        styles: names of style sheets of this folder, which follow `STYLE`.
-        scripts: names of scripts of this folder; they run when the body is loaded.
-        rules: CSS of this page alone.
+        rules: CSS beside `STYLE`.
+        scripts: code that runs when the body is loaded, in this order; `modules` follow it.
     """
-    rules = "\n".join([*(part(name) for name in (STYLE, *styles)), rules])
-    code = "".join(f"<script>{part(name)}</script>" for name in scripts)
+    code = "".join(f"<script>{each}</script>" for each in scripts if each)
+    code += "".join(f'<script type="module">{each}</script>' for each in modules)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{rules}</style></head><body><main class=page>{body}</main>{code}</body></html>\n"
+        f"<style>{part(STYLE)}\n{rules}</style></head><body><main class=page>{body}</main>{code}</body></html>\n"
     )
 
 
 def data(name: str, value: Any) -> str:
     """Return a script element with a value as JSON, safe for any text; the page's scripts find it by its id."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
-    return f'<script type="application/json" id="{name}">{text}</script>'
+    named = f' id="{name}"' if name else ""
+    return f'<script type="application/json"{named}>{text}</script>'
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated
 
 import typer
@@ -37,8 +38,8 @@ def verb(
             f"{lab}: good: {topology.lab.hosts} hosts, {len(topology.switches)} switches, "
             f"{len(topology.links)} links, {entries} table entries, {paths} paths followed"
         )
-        # Of settings, only RoCE's fabric has what may be warned of.
-        for text in describe.warnings(topology, topology.lab.clock, "roce"):
+        told = [describe.warnings(topology, topology.lab.clock, transport) for transport in ("roce", "mrc")]
+        for text in dict.fromkeys(itertools.chain(*told)):
             typer.echo(f"mrclab topo: warning: {lab}: {text}", err=True)
     if code:
         raise typer.Exit(code)

@@ -61,14 +61,16 @@ class Action:
         }
 
 
-def flapping(fail: Action, start_s: float, period_s: float, count: int) -> list[tuple[float, Action]]:
-    """Return a failure that comes and goes `count` times: it is in force in the first half of every period. Times are
-    in seconds."""
+def flapping(
+    fail: Action, start_s: float, period_s: float, count: int, duty: float = 0.5
+) -> list[tuple[float, Action]]:
+    """Return a failure that comes and goes `count` times: it is in force in the first part `duty` of every period.
+    Times are in seconds."""
     mend = Action("restore", fail.target, fail.kind)
     schedule: list[tuple[float, Action]] = []
     for number in range(count):
         begin = start_s + number * period_s
-        schedule += [(begin, fail), (begin + period_s / 2, mend)]
+        schedule += [(begin, fail), (begin + period_s * duty, mend)]
     return schedule
 
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import stat
 from types import TracebackType
+from typing import NamedTuple
 
 from mrc_topo.base.document import printable
 from mrc_topo.topology import Host, Topology
@@ -21,8 +22,17 @@ CHUNK_BYTES = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def place_of(topology: Topology, port: str) -> tuple[int, int]:
-    """Return device id and port number of a switch port, named as host port `h3:2` or switch port `p0-t0.1:3`.
+class Place(NamedTuple):
+    """A port of a switch, with the name that was given for it; `outside`: that is a host's port, at the other end."""
+
+    device_id: int
+    number: int
+    label: str
+    outside: bool
+
+
+def place_of(topology: Topology, port: str) -> Place:
+    """Return where a port is captured that is named as host port `h3:2` or switch port `p0-t0.1:3`.
 
     Raises:
         RunError: it names no port.
@@ -36,11 +46,11 @@ def place_of(topology: Topology, port: str) -> tuple[int, int]:
         if int(number) >= len(element.ports):
             raise RunError(f"{node} has ports 0 to {len(element.ports) - 1}")
         place = element.ports[int(number)]
-        return topology.switch(place.t0).device_id, place.t0_port
+        return Place(topology.switch(place.t0).device_id, place.t0_port, port, outside=True)
     switch = topology.switch(node)
     if int(number) not in switch.links:
         raise RunError(f"{node} has ports {', '.join(map(str, switch.links))}")
-    return switch.device_id, int(number)
+    return Place(switch.device_id, int(number), port, outside=False)
 
 
 class CaptureTail:

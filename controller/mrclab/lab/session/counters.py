@@ -100,6 +100,15 @@ def sample_inside(topology: Topology, fabric: Fabric) -> FabricSample:
     return {"ports": found}
 
 
+#: Of the counters of `rules.COUNTERS`, those that `program_counters` takes as they are.
+SUMMED = ("marked", "trimmed", "queue_drops")
+
+
+def is_common(key: str) -> bool:
+    """Return whether a key of `program_counters` is one of every lab, not of its own program."""
+    return key in SUMMED or key in {f"drop_{reason}" for reason in rules.DROP_REASONS.values()}
+
+
 def program_counters(topology: Topology, source: CounterSource, names: Mapping[str, str]) -> dict[str, int]:
     """Sum over all switches what the P4 program counts: marked, trimmed, dropped by reason.
 
@@ -107,7 +116,7 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
     """
     found: dict[str, int] = {}
     for switch in topology.switches:
-        for key in ("marked", "trimmed", "queue_drops"):
+        for key in SUMMED:
             if key in names:
                 cells = source.read_counter(switch.device_id, names[key])
                 found[key] = found.get(key, 0) + sum(packets for packets, _ in cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from p4lite.switch.fabric.values import Lag, Lateness, LinkSettings, SwitchState
 from p4lite.switch.targetapi.client import TargetClient, TargetError
@@ -103,9 +103,9 @@ class FabricSet:
         """Restart a switch as after a reboot."""
         self._by_device[device_id].restart(device_id, disconnect=disconnect)
 
-    def capture(self, device_id: int, port: int, path: str | None, snaplen: int = 0) -> None:
-        """Capture a port into a file; None ends the capture."""
-        self._by_device[device_id].capture(device_id, port, path, snaplen)
+    def capture(self, device_id: int, port: int, path: str | None, **options: Any) -> None:
+        """Capture a port into a file; None ends the capture. The options are those of `TargetClient.capture`."""
+        self._by_device[device_id].capture(device_id, port, path, **options)
 
     def address(self, device_id: int) -> str:
         """Return the gRPC address of a switch."""

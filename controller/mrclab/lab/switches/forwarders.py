@@ -168,11 +168,14 @@ def p4c() -> pathlib.Path:
 
 
 def check_bmv2() -> pathlib.Path:
-    """Return `bmv2` after a check that it starts and is not too old."""
+    """Return `bmv2` after a check that it starts, is not too old, and has Thrift, which sets its queues."""
     path = bmv2()
     started = f"BMv2 does not start: {path} --version"
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=TRY_S)
+        done, options = (
+            subprocess.run([path, option], capture_output=True, text=True, check=False, timeout=TRY_S)
+            for option in ("--version", "--help")
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ReferencePartMissing(f"{started}: {silence(error)}; {HELP}") from error
     said = [*done.stdout.split(), *done.stderr.strip().splitlines()[-1:]]
@@ -185,6 +188,11 @@ def check_bmv2() -> pathlib.Path:
     if (int(version[1]), int(version[2])) < BMV2_LEAST:
         least = ".".join(map(str, BMV2_LEAST))
         raise ReferencePartMissing(f"BMv2 is too old: {path} is version {said[0]}, and {least} is needed; {HELP}")
+    if "--thrift-port" not in options.stdout:
+        raise ReferencePartMissing(
+            f"BMv2 was built without Thrift, by which labs set its queues: {path}; build it with WITH_THRIFT=ON "
+            f"(--with-thrift); {HELP}"
+        )
     return path
 
 

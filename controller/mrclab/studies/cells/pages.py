@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import importlib.util
 import io
 import math
 import pathlib
-import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mrc_topo.base import look
 from mrc_topo.base.document import csv_cell
 from mrc_topo.base.files import write_whole
+from mrc_topo.units import digits
 
 if TYPE_CHECKING:
     import jinja2
@@ -29,12 +27,9 @@ FOLDER = pathlib.Path(__file__).parent / "templates"
 
 
 def number(value: object) -> str:
-    """Return a value as pages show it: a whole number in full, another with four digits, nothing for None, all else as
-    it is."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
+    """Return a value as pages show it: a number with four digits, nothing for None, all else as it is."""
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.5g}"
+        return digits(value)
     return "" if value is None else str(value)
 
 
@@ -43,29 +38,6 @@ def _templates() -> jinja2.Environment:
     made = look.environment(FOLDER)
     made.filters["number"] = number
     return made
-
-
-@contextlib.contextmanager
-def drawing(name: str, settings: Mapping[str, object] = MappingProxyType({}), **size: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure of matplotlib and its axes, and close it; `settings` are added, `size` is for `subplots`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    own = {"svg.hashsalt": f"mrclab-{name}", "svg.fonttype": "none", "font.size": 9}
-    with matplotlib.rc_context({**own, **settings}):
-        drawn, axes = pyplot.subplots(layout="constrained", **size)
-        yield drawn, axes
-        pyplot.close(drawn)
-
-
-def svg_of(drawn: Any) -> str:
-    """Return a figure of matplotlib as SVG to stand in a page; the same bytes for the same figure."""
-    sink = io.BytesIO()
-    drawn.savefig(sink, format="svg", metadata={"Date": None, "Creator": "mrclab"})
-    text = sink.getvalue().decode()
-    return re.sub(r"\n\s*", "\n", text[text.index("<svg") :])
 
 
 def fill(template: str, **values: object) -> str:

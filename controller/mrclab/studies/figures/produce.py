@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mrc_topo.base.files import write_whole
+from mrclab.pages import chart
 from mrclab.runs.experiment import Tree
 from mrclab.studies.cells import pages, store
 from mrclab.studies.cells.measure import Cell, prepare, software
@@ -24,10 +25,9 @@ PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 
 STYLE = """
 .figure { break-before: page; border-top: 3px solid var(--line); margin-top: 2.5rem; padding-top: .4rem }
-.figure h2 { margin-top: .6rem } .figure img { display: block; width: 100%; max-width: 58rem; margin: .4rem 0 }
+.figure h2 { margin-top: .6rem }
 .claim { display: grid; grid-template-columns: 6rem 1fr; gap: .2rem .8rem; margin: .6rem 0 }
 .claim dt { color: var(--muted); font-weight: 600 } .claim dd { margin: 0 }
-table, code { font-size: 13px } .n { text-align: right; white-space: nowrap }
 .state { border-radius: 6px; display: inline-block; font-weight: 600; padding: .05rem .5rem; white-space: nowrap }
 .reproduced { background: var(--good-paper); color: var(--good) }
 .not { background: var(--bad-paper); color: var(--bad) }
@@ -37,9 +37,7 @@ summary { cursor: pointer; color: var(--accent) }
 @media print {
   body { font-size: 10pt } .page { max-width: none; padding: 0 } table, code { font-size: 8pt }
   .figure { border-top: 0; margin-top: 0; padding-top: 0 } .figure h2 { margin-top: 0 }
-  .figure img { max-height: 105mm; width: auto; max-width: 100% }
-  .figure img.chart { max-height: 62mm }
-  .files, .time, details:not([open]) { display: none } tr, img, .claim { break-inside: avoid }
+  .files, .time, details:not([open]) { display: none } tr, .claim { break-inside: avoid }
   .state { border: 1px solid currentColor } a { color: inherit; text-decoration: none }
 }
 """
@@ -69,8 +67,18 @@ def write_page(
         for name, value in seconds.items()
     )
     write_whole(folder / TIMES, lines)
-    given = {"figures": figures, "files": files, "options": options, "notes": notes, "times": TIMES}
-    write_whole(folder / PAGE, pages.render("figures.html", "mrclab: the paper's figures", STYLE, **given))
+    tables_of = {each.figure.name: tables.points(each) for each in figures}
+    drawn = {
+        each.figure.name: chart.html(draw.page_chart(each, rows))
+        for each in figures
+        if (rows := tables_of[each.figure.name])
+    }
+    given = {"figures": figures, "files": files, "options": options, "notes": notes, "charts": drawn}
+    body = pages.fill("figures.html", **given)
+    # Times differ from run to run, so that they are not in the page.
+    write_whole(
+        folder / PAGE, chart.page("mrclab: the paper's figures", f'{body}<script src="{TIMES}"></script>', STYLE)
+    )
     write_whole(folder / RESULTS, json.dumps([_document(each) for each in figures], indent=1) + "\n")
     return folder / PAGE
 
@@ -232,8 +240,6 @@ def _write(folder: pathlib.Path, made: JudgedFigure) -> list[str]:
     files += write(folder, f"{name}-checks", tables.CheckRow, tables.checks(made))
     if rows and _can_draw():
         files += draw.write(folder, made, rows)
-    if made.measures and _can_draw():
-        files += draw.write_headline(folder, made)
     return files
 
 

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from mrc_host.policy import PolicyError
 from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
+from mrc_topo.units import Unit
 from mrclab.results import performance, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
@@ -67,56 +69,100 @@ class RunAnswer(Answer):
         return (self.status, self.failure, self.rows) == (other.status, other.failure, other.rows)
 
 
+class Measure(NamedTuple):
+    """What a column of a run is: its name for people, its unit, and what it means."""
+
+    name: str
+    unit: Unit
+    text: str
+
+
 #: Columns of a run of an experiment, and what they are. What a run does not have is null.
 EXPERIMENT = {
-    "simulated_s": "time on the lab's clock from the first start to the last end, s",
-    "goodput_bps": "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
-    "goodput_share": "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
-    "iteration_s": "time of the run for each iteration of the rank that did fewest, s",
-    "iteration_p99_s": "99 % of the slowest rank's iterations take no longer, s; of 100 iterations and more",
-    "iterations": "of the rank that did fewest",
-    "latency_s": "median of half of a round trip, s",
-    "latency_p99_s": "its 99 % quantile, s; of 100 messages and more",
-    "stream_least_bps": "the slowest stream, bit/s",
-    "stream_most_bps": "the fastest stream, bit/s",
-    "fct_s": "median of all flows' completion times, s",
-    "fct_p99_s": "their 99 % quantile, s; of 100 flows and more",
-    "flow_slowdown": "mean of completion time over the time that a flow takes alone (docs/howto/load-a-fabric.md)",
-    "flow_slowdown_p50": "its median",
-    "flow_slowdown_p95": "its 95 % quantile; of 20 flows and more",
-    "flow_slowdown_p99": "its 99 % quantile; of 100 flows and more",
-    "flow_slowdown_p99_9": "its 99.9 % quantile; of 1000 flows and more",
-    "jain": "Jain's index of fairness of all streams",
-    "dip": "lowest goodput after what broke, as a share of that before",
-    "settled": "lowest settled goodput after what broke, as a share of that before",
-    "settled_of_left": "the same over what the capacity left allows",
-    "recovery_s": "longest time until goodput was back at 95 % of what is left, s; null if it never was",
-    "retransmissions": "packets sent again",
-    "losses": "packets that hosts took for lost",
-    "spurious_retransmissions": "of them, those of packets that had arrived",
-    "spurious_losses": "of them, those that the sender found to have arrived after all",
-    "timeouts": "packets that hosts gave up waiting for",
-    "trims": "trimmed packets that hosts got",
-    "marks": "packets with an ECN mark that hosts got",
-    "packets_sent": "data packets, all hosts",
-    "sacks_sent": "SACKs, all hosts",
-    "out_of_order": "packets that arrived before one sent earlier",
-    "lost": "packets that failures took in the fabric",
-    "queue_drops": "packets that found a full queue",
-    "evs_lost": "times that a host took an EV for bad",
-    "qps": "queue pairs that sent",
-    "qps_hit": "of them, those that took an EV for bad",
-    "qp_errors": "queue pairs in error at the end",
-    "bytes_verified": "bytes that arrived and are right",
-    "checks_missed": "expectations of the experiment that were missed",
+    "simulated_s": Measure(
+        "simulated time", Unit.TIME, "time on the lab's clock from the first start to the last end, s"
+    ),
+    "goodput_bps": Measure(
+        "goodput",
+        Unit.RATE,
+        "payload placed at all responders, bit/s, mean over the workload's duration, or over all of the run",
+    ),
+    "goodput_share": Measure(
+        "goodput, of the hosts' links",
+        Unit.SHARE,
+        "the same over the links of all hosts that take part, so 0.5 at most if half of them only send",
+    ),
+    "iteration_s": Measure(
+        "time of an iteration", Unit.TIME, "time of the run for each iteration of the rank that did fewest, s"
+    ),
+    "iteration_p99_s": Measure(
+        "time of an iteration, P99",
+        Unit.TIME,
+        "99 % of the slowest rank's iterations take no longer, s; of 100 iterations and more",
+    ),
+    "iterations": Measure("iterations", Unit.COUNT, "of the rank that did fewest"),
+    "latency_s": Measure("latency", Unit.TIME, "median of half of a round trip, s"),
+    "latency_p99_s": Measure("latency, P99", Unit.TIME, "its 99 % quantile, s; of 100 messages and more"),
+    "stream_least_bps": Measure("slowest stream", Unit.RATE, "the slowest stream, bit/s"),
+    "stream_most_bps": Measure("fastest stream", Unit.RATE, "the fastest stream, bit/s"),
+    "fct_s": Measure("flow completion time", Unit.TIME, "median of all flows' completion times, s"),
+    "fct_p99_s": Measure("flow completion time, P99", Unit.TIME, "their 99 % quantile, s; of 100 flows and more"),
+    "flow_slowdown": Measure(
+        "flow slowdown",
+        Unit.COUNT,
+        "mean of completion time over the time that a flow takes alone (docs/howto/load-a-fabric.md)",
+    ),
+    "flow_slowdown_p50": Measure("flow slowdown, median", Unit.COUNT, "its median"),
+    "flow_slowdown_p95": Measure("flow slowdown, P95", Unit.COUNT, "its 95 % quantile; of 20 flows and more"),
+    "flow_slowdown_p99": Measure("flow slowdown, P99", Unit.COUNT, "its 99 % quantile; of 100 flows and more"),
+    "flow_slowdown_p99_9": Measure("flow slowdown, P99.9", Unit.COUNT, "its 99.9 % quantile; of 1000 flows and more"),
+    "jain": Measure("Jain's index", Unit.COUNT, "Jain's index of fairness of all streams"),
+    "dip": Measure(
+        "lowest goodput, of before", Unit.SHARE, "lowest goodput after what broke, as a share of that before"
+    ),
+    "settled": Measure(
+        "settled goodput, of before", Unit.SHARE, "lowest settled goodput after what broke, as a share of that before"
+    ),
+    "settled_of_left": Measure(
+        "settled goodput, of what was left", Unit.SHARE, "the same over what the capacity left allows"
+    ),
+    "recovery_s": Measure(
+        "recovery", Unit.TIME, "longest time until goodput was back at 95 % of what is left, s; null if it never was"
+    ),
+    "retransmissions": Measure("packets sent again", Unit.COUNT, "packets sent again"),
+    "losses": Measure("packets taken for lost", Unit.COUNT, "packets that hosts took for lost"),
+    "spurious_retransmissions": Measure(
+        "packets sent again in vain", Unit.COUNT, "of them, those of packets that had arrived"
+    ),
+    "spurious_losses": Measure(
+        "packets wrongly taken for lost", Unit.COUNT, "of them, those that the sender found to have arrived after all"
+    ),
+    "timeouts": Measure("timeouts", Unit.COUNT, "packets that hosts gave up waiting for"),
+    "trims": Measure("trimmed packets", Unit.COUNT, "trimmed packets that hosts got"),
+    "marks": Measure("ECN marks", Unit.COUNT, "packets with an ECN mark that hosts got"),
+    "packets_sent": Measure("data packets sent", Unit.COUNT, "data packets, all hosts"),
+    "sacks_sent": Measure("SACKs sent", Unit.COUNT, "SACKs, all hosts"),
+    "out_of_order": Measure("packets out of order", Unit.COUNT, "packets that arrived before one sent earlier"),
+    "lost": Measure("packets that failures took", Unit.COUNT, "packets that failures took in the fabric"),
+    "queue_drops": Measure("packets that found a full queue", Unit.COUNT, "packets that found a full queue"),
+    "evs_lost": Measure("EVs taken for bad", Unit.COUNT, "times that a host took an EV for bad"),
+    "qps": Measure("queue pairs that sent", Unit.COUNT, "queue pairs that sent"),
+    "qps_hit": Measure("queue pairs that took an EV for bad", Unit.COUNT, "of them, those that took an EV for bad"),
+    "qp_errors": Measure("queue pairs in error", Unit.COUNT, "queue pairs in error at the end"),
+    "bytes_verified": Measure("bytes verified", Unit.SIZE, "bytes that arrived and are right"),
+    "checks_missed": Measure("expectations missed", Unit.COUNT, "expectations of the experiment that were missed"),
 }
 #: Columns of a run of a comparison: one row for each variant and condition.
 COMPARISON = {
-    "seconds": "time of the run for each iteration of the rank that did fewest, s",
-    "slowdown": "over that of the same variant under the first condition",
-    "ideal_s": "what an iteration takes at least, s (docs/reference/experiments.md)",
-    "lost": "packets that failures took on links between switches",
-    "bytes_verified": "bytes that arrived and are right",
+    "seconds": Measure(
+        "time of an iteration", Unit.TIME, "time of the run for each iteration of the rank that did fewest, s"
+    ),
+    "slowdown": Measure("slowdown", Unit.COUNT, "over that of the same variant under the first condition"),
+    "ideal_s": Measure(
+        "least time of an iteration", Unit.TIME, "what an iteration takes at least, s (docs/reference/experiments.md)"
+    ),
+    "lost": Measure("packets that failures took", Unit.COUNT, "packets that failures took on links between switches"),
+    "bytes_verified": Measure("bytes verified", Unit.SIZE, "bytes that arrived and are right"),
 }
 METRICS = {"experiment": EXPERIMENT, "comparison": COMPARISON}
 

@@ -1,20 +1,19 @@
-"""The report of a sweep: one HTML file that opens offline, the same bytes for the same rows.
-
-Each dot of its charts leads to the run that it is of, with its seed.
-"""
+"""The report of a sweep: one HTML file that opens offline, the same bytes for the same rows."""
 
 from __future__ import annotations
 
-import importlib.util
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
+import numpy as np
 
 from mrc_topo.base.files import write_whole
+from mrc_topo.units import Unit, digits, named, shown
+from mrclab.pages import chart
 from mrclab.studies.cells import pages
-from mrclab.studies.cells.pages import csv_of, interval
+from mrclab.studies.cells.pages import NORMAL, csv_of, interval, student
 from mrclab.studies.engine import RunStatus
 from mrclab.studies.sweeps import measure, spec, work
 from mrclab.studies.sweeps.measure import Row, Scalar
@@ -40,14 +39,16 @@ class CurvePoint:
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A plot with what is in it: points by curve, in the order of x."""
+class Plotted:
+    """A plot with what is in it: points by curve, in the order of x. `apart`: the differences of each curve to that of
+    the first value of the compared key, of runs of the same seed."""
 
     title: str
     x: str
     y: str
     scale: str
     curves: Mapping[str, Sequence[CurvePoint]]
+    apart: Mapping[str, Sequence[CurvePoint]]
 
     @property
     def numeric(self) -> bool:
@@ -96,12 +97,12 @@ def plots_of(plan: SweepPlan) -> list[PlotSpec]:
     return [PlotSpec(y="seconds" if plan.base.kind == "comparison" else "goodput_share", x=most)]
 
 
-def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Chart]:
+def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Plotted]:
     """Return all plots of a sweep with their points."""
     return [_chart(plan, plot, rows) for plot in plots_of(plan)]
 
 
-def _chart(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Chart:
+def _chart(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Plotted:
     x = plot.x or next(iter(plan.keys), _keys(plan)[0])
     by = plot.by if plot.by is not None else [key for key in own_keys(plan) if key != x and key not in plot.where]
     wanted = {key: quantity(value) for key, value in plot.where.items()}
@@ -115,8 +116,29 @@ def _chart(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Chart:
         if all(isinstance(each, int | float) for each in xs):
             xs.sort()
         curves[label(by, name, short)] = [_spot(each, spots[each], plot.y, short.get((x, each))) for each in xs]
-    title = plot.title or f"{measure.METRICS[plan.base.kind][plot.y]}"
-    return Chart(title, x, plot.y, plot.scale, curves)
+    compared = _compared(plan, rows)
+    base = None if compared is None else (by.index(compared), _first(plan, rows, compared)) if compared in by else None
+    apart = {} if base is None else {
+        label(by, name, short): _apart(spots, found.get((*name[: base[0]], base[1], *name[base[0] + 1 :]), {}), plot.y)
+        for name, spots in found.items()
+        if name[base[0]] != base[1]
+    }  # fmt: skip
+    return Plotted(plot.title, x, plot.y, plot.scale, curves, apart)
+
+
+def _by_seed(rows: Sequence[Row], y: str) -> dict[tuple[Scalar, Scalar], float]:
+    """Return the value of a measure by seed and repetition."""
+    return {(row.get("seed"), row.get("repetition")): float(value) for row in rows if (value := row.get(y)) is not None}
+
+
+def _apart(spots: Mapping[Scalar, Sequence[Row]], base: Mapping[Scalar, Sequence[Row]], y: str) -> list[CurvePoint]:
+    """Return the differences of a curve to another one, of the same seed, at each x that both have."""
+    points = []
+    for x in spots:
+        one, other = _by_seed(base.get(x, ()), y), _by_seed(spots[x], y)
+        mean, half = interval([other[at] - one[at] for at in one if at in other])
+        points.append(CurvePoint(x, mean, half, [], 0))
+    return points
 
 
 def labels_of(plan: SweepPlan) -> dict[tuple[str, Scalar], str]:
@@ -139,8 +161,10 @@ def label(by: Sequence[str], values: Sequence[Scalar], short: Mapping[tuple[str,
         if (text := short.get((key, value))) is not None:
             parts.append(text)
             continue
-        text = "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-        parts.append(text if key in ("case", "variant", "condition") else f"{key.rpartition('.')[2]}={text}")
+        name, unit, factor = named(key)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        text = "default" if value is None else shown(float(value) * factor, unit) if number else str(value)
+        parts.append(text if key in ("case", "variant", "condition") else f"{name} {text}")
     return ", ".join(parts)
 
 
@@ -182,6 +206,14 @@ class PairedDifference:
         """Return the difference as a share of the first value's mean; None if that is 0."""
         return self.mean / abs(self.first_mean) if self.first_mean else None
 
+    @property
+    def effect(self) -> tuple[float, float] | None:
+        """Cohen's d of the pairs, and half of its 95 % interval; None of fewer than three pairs, or without spread."""
+        if self.pairs < 3 or not self.half:
+            return None
+        d = self.mean * student(self.pairs - 1) / (self.half * math.sqrt(self.pairs))
+        return d, NORMAL * math.sqrt(1 / self.pairs + d * d / (2 * self.pairs))
+
 
 #: Columns of the file, by the attributes of a difference that they show.
 HEADS = {name: name for name in (*PairedDifference.__annotations__, "differs")}
@@ -189,7 +221,7 @@ HEADS |= {"mean": "difference", "half": "half_of_95_percent"}
 
 
 def differences(plan: SweepPlan, rows: Sequence[Row]) -> list[PairedDifference]:
-    """Return the differences of all measures that the sweep's charts show, in the order of charts and rows.
+    """Return the differences of all measures, first of those that the sweep's charts show, in the order of rows.
 
     Cases are compared where there are some, else variants of a comparison, else the values of the first key that are no
     numbers, else those of the first key. A sweep of one seed, and one that changes nothing, has no differences.
@@ -197,7 +229,7 @@ def differences(plan: SweepPlan, rows: Sequence[Row]) -> list[PairedDifference]:
     key = _compared(plan, rows)
     if key is None:
         return []
-    measures = dict.fromkeys(plot.y for plot in plots_of(plan))
+    measures = dict.fromkeys([*(plot.y for plot in plots_of(plan)), *measure.METRICS[plan.base.kind]])
     first, short = _first(plan, rows, key), labels_of(plan)
     others = [each for each in own_keys(plan) if each != key]
     return [each for measure in measures for each in _of(rows, key, first, others, measure, short)]
@@ -238,8 +270,7 @@ def _of(
     groups: dict[tuple[Scalar, ...], dict[Scalar, dict[tuple[Scalar, Scalar], float]]] = {}
     for row in rows:
         runs = groups.setdefault(tuple(row[each] for each in others), {}).setdefault(row[key], {})
-        if (value := row[measure]) is not None:
-            runs[row["seed"], row["repetition"]] = float(value)
+        runs |= _by_seed([row], measure)
     for group, values in groups.items():
         against = values.pop(first, {})
         for value, runs in values.items():
@@ -253,17 +284,11 @@ def _of(
 
 
 PAGE = "index.html"
-#: Of larger sweeps the page lists those runs only that are not good, and draws means alone; sweep.csv has all.
-MOST_RUNS = 2000
-SIZE = (7.0, 3.6)
-
-STYLE = """
-svg { width: 100%; max-width: 46rem; height: auto } table, code { font-size: 13px }
-tr:target { background: var(--warn-paper) }
-"""
-#: Of the look's series (Okabe and Ito's), with dashes and marks from the ninth on.
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8a5a00", "#4b4bb8", "#7f7f7f")
-DASHES, MARKS = ("-", "--", ":", "-."), "osv^D*Px"
+#: Of larger sweeps the page lists those runs only that are not good; sweep.csv has all.
+MOST_RUNS = 500
+#: With fewer seeds an interval says little.
+FEW_SEEDS = 5
+STYLE = "tr:target { background: var(--warn-paper) }"
 
 
 def write(folder: pathlib.Path, plan: SweepPlan, rows: Sequence[Row]) -> pathlib.Path:
@@ -285,25 +310,138 @@ def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifferenc
     made = charts(plan, rows)
     runs = {str(row["run"]): row for row in rows}
     all_listed = len(runs) <= MOST_RUNS
-    seeds = f"seeds 1 to {sweep.seeds}" if isinstance(sweep.seeds, int) else f"seeds {', '.join(map(str, sweep.seeds))}"
-    repeated = f", {sweep.repetitions} repetitions" if sweep.repetitions > 1 else ""
-    draw = _svg if importlib.util.find_spec("matplotlib") is not None else lambda *_: ""
-    return pages.render(
-        "sweep.html",
+    seeds = sweep.seeds if isinstance(sweep.seeds, int) else len(sweep.seeds)
+    measures = measure.METRICS[plan.base.kind]
+    plotted = {each.y for each in made}
+    listed = _labelled(plan, rows if all_listed else [row for row in rows if row["status"] != RunStatus.GOOD])
+    heads = _heads(plan, made)
+    return chart.page(
         f"mrclab sweep: {sweep.title}",
+        pages.fill(
+            "sweep.html",
+            sweep=sweep,
+            runs=len(runs),
+            seeds=seeds,
+            few=seeds * sweep.repetitions < FEW_SEEDS,
+            bad=sum(row["status"] != RunStatus.GOOD for row in runs.values()),
+            missing=len(plan.runs) - len(runs),
+            verb="run" if plan.base.kind == "experiment" else "compare",
+            charts=[chart.html(each) for each in drawn(plan, rows, found)],
+            against=(_name(found[0].key), found[0].first) if found else None,
+            plotted=[_told(measures[each.measure], each) for each in found if each.measure in plotted],
+            others=[_told(measures[each.measure], each) for each in found if each.measure not in plotted],
+            heads_of_runs=[measures[each].name if each in measures else _name(each) for each in heads],
+            all_listed=all_listed,
+            listed=[(row, [_cell(key, row[key], measures) for key in heads]) for row in listed],
+            short=work.SHORT,
+            software=plan.software,
+        ),
         STYLE,
-        sweep=sweep,
-        counts=f"{len(runs)} runs, {seeds}{repeated}",
-        bad=sum(row["status"] != RunStatus.GOOD for row in runs.values()),
-        missing=len(plan.runs) - len(runs),
-        verb="run" if plan.base.kind == "experiment" else "compare",
-        charts=[(chart, Markup(draw(number, chart, all_listed))) for number, chart in enumerate(made)],
-        differences=found,
-        heads=_heads(plan, made),
-        all_listed=all_listed,
-        listed=_labelled(plan, rows if all_listed else [row for row in rows if row["status"] != RunStatus.GOOD]),
-        short=work.SHORT,
-        software=plan.software,
+    )
+
+
+def _name(key: str) -> str:
+    return named(key)[0]
+
+
+def _cell(key: str, value: Scalar, measures: Mapping[str, measure.Measure]) -> str:
+    """Return a value of a column for people."""
+    _, unit, factor = named(key)
+    if key in measures:
+        unit, factor = measures[key].unit, 1.0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return str(value) if key in ("seed", "repetition") else shown(value * factor, unit)
+
+
+def _told(of: measure.Measure, each: PairedDifference) -> list[str]:
+    """Return the row of a difference: value, other keys, measure, pairs, means, difference, share, effect, verdict."""
+    scale = abs(each.first_mean)
+    # Sums of numbers that cancel leave what is no difference.
+    mean, within_mean = (0.0 if abs(value) < 1e-9 * scale else value for value in (each.mean, each.half or 0.0))
+    half = "" if each.half is None else f" ± {shown(within_mean, of.unit, 3)}"
+    share = ""
+    if each.share is not None:
+        within = "" if each.half is None else f" ± {digits(100 * within_mean / scale, 2)}"
+        share = f"{'+' if mean > 0 else ''}{digits(100 * mean / scale, 3)}{within} %"
+    effect = "" if each.effect is None else f"{digits(each.effect[0], 3)} ± {digits(each.effect[1], 2)}"
+    said = "one seed" if each.differs is None else "differs" if each.differs else "within chance"
+    change = f"{'+' if mean > 0 else ''}{shown(mean, of.unit, 3)}{half}"
+    return [
+        each.value,
+        each.where,
+        of.name,
+        str(each.pairs),
+        shown(each.first_mean, of.unit),
+        change,
+        share,
+        effect,
+        said,
+    ]
+
+
+def drawn(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifference]) -> list[chart.Chart]:
+    """Return the charts of all plots of a sweep; `found`: the paired differences of the rows."""
+    return [described(plan, each, number, found) for number, each in enumerate(charts(plan, rows))]
+
+
+def described(plan: SweepPlan, plotted: Plotted, number: int, found: Sequence[PairedDifference]) -> chart.Chart:
+    """Return what the chart of a plot shows."""
+    of = measure.METRICS[plan.base.kind][plotted.y]
+    name, unit, factor = named(plotted.x)
+    places = list(dict.fromkeys(str(spot.x) for curve in plotted.curves.values() for spot in curve))
+    x = chart.Axis(name, "", ticks=places)
+    if plotted.numeric:
+        x = chart.Axis(name, unit, log=plotted.scale == "log")
+
+    colours = {name: chart.style(at) for at, name in enumerate(plotted.curves)}
+
+    def series(curves: Mapping[str, Sequence[CurvePoint]]) -> list[chart.Series]:
+        made = []
+        for at, (label, curve) in enumerate(curves.items()):
+            known = [spot for spot in curve if spot.mean is not None]
+            # Beside each other, where an interval would hide another.
+            aside = 0.08 * (at - (len(curves) - 1) / 2)
+            xs = [
+                float(spot.x) * factor if plotted.numeric else places.index(str(spot.x)) + aside  # type: ignore[arg-type]
+                for spot in known
+            ]
+            ys = np.array([spot.mean for spot in known], dtype=float)
+            half = np.array([np.nan if spot.half is None else spot.half for spot in known])
+            line = chart.Line.POINTS if plotted.numeric else chart.Line.DOTS
+            if known:
+                made.append(chart.Series(label, xs, ys, *colours[label], line, ys - half, ys + half))
+        return made
+
+    below = None
+    if found and any(spot.mean is not None for curve in plotted.apart.values() for spot in curve):
+        axis = chart.Axis(f"{of.name} minus that of {found[0].first}, same seeds", of.unit)
+        below = chart.Chart("", "", x, axis, series(plotted.apart), level=0.0)
+    about = f"{of.text[:1].upper()}{of.text[1:]}. Means over seeds with their 95 % intervals (Student's t)."
+    return chart.Chart(
+        f"plot-{number}", _finding(plotted, of, found), x, chart.Axis(of.name, of.unit), series(plotted.curves), about,
+        below=below,
+    )  # fmt: skip
+
+
+def _finding(plotted: Plotted, of: measure.Measure, found: Sequence[PairedDifference]) -> str:
+    """Return what a plot shows: its title in the file, or the largest of its differences."""
+    if plotted.title:
+        return plotted.title
+    mine = [each for each in found if each.measure == plotted.y and each.differs and each.share is not None]
+    means = [spot.mean for curve in plotted.curves.values() for spot in curve if spot.mean is not None]
+    name = f"{of.name[:1].upper()}{of.name[1:]}"
+    if not means:
+        return f"{name}: no run has it"
+    if mine:
+        most = max(mine, key=lambda each: abs(each.share or 0.0))
+        more = "more" if most.mean > 0 else "less"
+        where = f" ({most.where})" if most.where else ""
+        share = shown(abs(most.share or 0.0), Unit.SHARE, 3)
+        return f"{name}: {share} {more} with {most.value} than with {most.first}{where}"
+    spread = f"{shown(min(means), of.unit, 3)} to {shown(max(means), of.unit, 3)}"
+    return (
+        f"{name}: {spread}{', no difference beyond chance' if any(each.measure == plotted.y for each in found) else ''}"
     )
 
 
@@ -313,7 +451,7 @@ def _labelled(plan: SweepPlan, rows: Sequence[Row]) -> list[Row]:
     return [{key: short.get((key, value), value) for key, value in row.items()} for row in rows]
 
 
-def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
+def _heads(plan: SweepPlan, charts: Sequence[Plotted]) -> list[str]:
     """Return the columns of the list of runs."""
     sweep = plan.source.sweep
     # The name of a case describes its settings.
@@ -322,47 +460,3 @@ def _heads(plan: SweepPlan, charts: Sequence[Chart]) -> list[str]:
     heads += ["repetition"] if sweep.repetitions > 1 else []
     heads += ["variant", "condition"] if plan.base.kind == "comparison" else []
     return heads + list(dict.fromkeys(chart.y for chart in charts))
-
-
-def _svg(number: int, chart: Chart, dots: bool) -> str:
-    """Return a chart as SVG to stand in a page; the same bytes for the same numbers, with the same matplotlib."""
-    with pages.drawing(str(number), figsize=SIZE) as (drawn, plot):
-        places: dict[str, float] = {}
-        for at, (name, curve) in enumerate(chart.curves.items()):
-            known = [spot for spot in curve if spot.mean is not None]
-            xs = [spot.number or 0.0 for spot in known]
-            if not chart.numeric:
-                # Beside each other, where an interval would hide another.
-                aside = 0.08 * (at - (len(chart.curves) - 1) / 2)
-                xs = [places.setdefault(str(spot.x), float(len(places))) + aside for spot in known]
-            style = {
-                "color": COLOURS[at % 8],
-                "linestyle": DASHES[at // 8 % 4],
-                "marker": MARKS[at % 8],
-                "linewidth": 1.2,
-            }
-            halves = [spot.half or 0.0 for spot in known]
-            means = [spot.mean for spot in known]
-            bars = plot.errorbar(xs, means, yerr=halves, label=name, markersize=3, capsize=3, **style)
-            if dots:
-                points = [(x, value, run) for x, spot in zip(xs, known, strict=True) for value, run in spot.runs]
-                if points:
-                    where_x, where_y, runs = zip(*points, strict=True)
-                    spots = plot.scatter(where_x, where_y, s=6, alpha=0.5, color=bars.lines[0].get_color())
-                    spots.set_urls([f"#{run}" for run in runs])
-        if not chart.numeric:
-            plot.set_xticks(range(len(places)), list(places))
-        elif chart.scale == "log":
-            plot.set_xscale("log", base=2)
-            ticks = sorted({spot.number or 0.0 for curve in chart.curves.values() for spot in curve})
-            if len(ticks) <= 12:
-                plot.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-                plot.minorticks_off()
-        if all(spot.mean is None or spot.mean >= 0 for curve in chart.curves.values() for spot in curve):
-            plot.set_ylim(bottom=0)
-        plot.set_xlabel(chart.x)
-        plot.set_ylabel(chart.y)
-        plot.grid(alpha=0.3)
-        if any(chart.curves):
-            plot.legend(fontsize=8)
-        return pages.svg_of(drawn)

@@ -132,7 +132,10 @@ class SweepResult(Frames):
         self, plan: SweepPlan, rows: Sequence[Row], bad: Sequence[tuple[SweepRun, RunAnswer]], report: pathlib.Path
     ) -> None:
         self.plan, self.rows, self.bad, self.report = plan, rows, bad, report
-        self.differences: list[PairedDifference] = page.differences(plan, rows)
+        plotted = {each.y for each in page.plots_of(plan)}
+        self.differences: list[PairedDifference] = [
+            each for each in page.differences(plan, rows) if each.measure in plotted
+        ]
 
     def __repr__(self) -> str:
         return f"<SweepResult of {self.plan.source.sweep.name}, {len(self.plan.runs)} runs, {len(self.bad)} not good>"

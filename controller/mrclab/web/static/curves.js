@@ -1,28 +1,16 @@
-// Goodput and completion times over time, drawn by uPlot; what was scheduled and done are lines across them.
+// Goodput and completion times over time, in the chart of all pages, with what was scheduled and done.
 
-import uPlot from "./vendor/uplot.js";
-import { colour, el } from "./dom.js";
+import { digits, Panel } from "./chart.js";
+import { el } from "./dom.js";
 import { rate, span } from "./units.js";
 
 const POINTS = 1500;
 /** A live view shows so much of the past, in seconds. */
 const WINDOW_S = 60;
-const DASHES = [[], [6, 3], [2, 3]];
 /** The server's mean over the latest iterations is over this time (`STEP_NS` of sampler.py), in seconds. */
 const MEAN_S = 2;
-/** The least height of the scale of completion times, ns. */
-const LEAST_NS = 1e6;
-
-/** The width that an axis needs for its ticks, so that its label stands beside them. */
-function width(plot, ticks, at, cycle) {
-  const axis = plot.axes[at];
-  if (cycle > 1) return axis._size;
-  plot.ctx.save();
-  [plot.ctx.font] = axis.font;
-  const widest = Math.max(0, ...(ticks ?? []).map((each) => plot.ctx.measureText(each).width));
-  plot.ctx.restore();
-  return Math.ceil(axis.ticks.size + axis.gap + widest / devicePixelRatio) + 4;
-}
+/** Longer than any run, in seconds. */
+const LASTS_S = 1e7;
 
 export class Curves {
   /** `seek(seconds)` is called when a user goes to a time of a recorded run. */
@@ -37,8 +25,10 @@ export class Curves {
     this.cursor = null;
     this.what = "planes";
     this.times = { what: "", window_ns: 0, rows: [], why: "" };
-    this.plot = null;
-    new ResizeObserver(() => this.size()).observe(container);
+    this.panel = null;
+    this.titles = el("div", { class: "axis" });
+    this.place = el("div", { class: "plot", role: "img" });
+    container.replaceChildren(this.titles, this.place);
   }
 
   show(layout) {
@@ -65,23 +55,19 @@ export class Curves {
     return this.times.rows.length > 0 || this.rows.some((row) => row[row.length - 1] > 0);
   }
 
-  size() {
-    if (this.container.clientWidth) this.plot?.setSize({ width: this.container.clientWidth, height: this.container.clientHeight });
-  }
-
   /** The curves beside the goodput of all hosts: name, colour and dash of each, whether it is a time, and its place in
    * the rows (of completion times, for a median or P99). */
   beside() {
     if (this.what === "times") {
       const { rows, window_ns } = this.times;
       const single = [["median", 0, 1], ["P99", 1, 2]].map(([name, ink, column]) => (
-        { name: `${name} of ${span(window_ns)}`, ink: `--plane-${ink}`, dash: DASHES[ink], time: true, single: true, column }));
-      const mean = { name: `mean of ${MEAN_S} s, or the present one if longer`, ink: "--plane-2", dash: DASHES[2], time: true, column: -1 };
+        { name: `${name} of ${span(window_ns)}`, ink: `--plane-${ink}`, dash: ink, time: true, single: true, column }));
+      const mean = { name: `mean of ${MEAN_S} s, or the present one if longer`, ink: "--plane-2", dash: 2, time: true, column: -1 };
       return [...(rows.length ? single : []), ...(this.whole ? [] : [mean])];
     }
     const { first, names } = this.columns();
     return names.map((name, at) => (
-      { name, ink: `--plane-${at % 8}`, dash: DASHES[Math.floor(at / 8) % 3], column: first + at }));
+      { name, ink: `--plane-${at % 8}`, dash: Math.floor(at / 8) % 3, column: first + at }));
   }
 
   columns() {
@@ -94,43 +80,31 @@ export class Curves {
   }
 
   build() {
-    this.plot?.destroy();
+    this.panel?.destroy();
     const curves = this.beside();
     const timed = this.what === "times";
-    const line = ({ name, ink, dash, time }) => ({
-      label: name, stroke: colour(ink), width: 1.5, dash, scale: time ? "ns" : "y", ...(time ? {} : { points: { show: false } }),
-    });
-    const first = { name: timed ? "goodput of all hosts" : "all hosts", ink: "--ink", dash: [] };
+    const first = { name: timed ? "goodput of all hosts" : "all hosts", ink: "--ink", dash: 0, width: 2.5 };
     const ended = { "": "an iteration", step: "a step", flow: "a flow" }[this.times.what];
-    this.container.setAttribute("aria-label", timed ? "goodput and completion times over time" : "goodput over time");
+    this.place.setAttribute("aria-label", timed ? "goodput and completion times over time" : "goodput over time");
     this.key.replaceChildren(...[first, ...curves].map(({ name, ink, dash }) => el("li", {},
-      el("i", { style: `border-color: var(${ink}); border-top-style: ${dash.length ? (dash[0] > 3 ? "dashed" : "dotted") : "solid"}` }), name)));
-    const axis = { labelSize: 18, labelFont: "11px system-ui, sans-serif", stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    this.plot = new uPlot({
-      width: this.container.clientWidth || 600,
-      height: this.container.clientHeight || 170,
-      legend: { show: false },
-      cursor: { drag: { x: false, y: false }, bind: this.whole ? { mousedown: (plot, target, handler) => this.drag(plot, handler) } : {} },
-      scales: {
-        x: { time: false },
-        y: { range: (plot, low, high) => [0, Math.max(high * 1.25, 1)] },
-        ns: { range: (plot, low, high) => [0, Math.max(high * 1.25, LEAST_NS)] },
-      },
-      series: [
-        { label: "time" },
-        { label: "goodput", stroke: colour("--ink"), width: 2.5, points: { show: false } },
-        ...curves.map(line),
-      ],
-      axes: [
-        { ...axis, label: this.whole ? "time of the run" : "time since the workload began",
-          values: (plot, ticks) => ticks.map((each) => `${each} s`) },
-        { ...axis, label: this.what === "planes" ? "goodput, load" : "goodput", size: width, values: (plot, ticks) => ticks.map((each) => rate(each)) },
-        ...(timed ? [{ ...axis, scale: "ns", side: 1, grid: { show: false }, label: `time of ${ended}`, size: width,
-          values: (plot, ticks) => ticks.map((each) => (each ? span(each) : "0")) }] : []),
-      ],
-      hooks: { draw: [(plot) => this.drawMarks(plot)], setCursor: [(plot) => this.tell(plot)] },
-    }, this.data(), this.container);
+      el("i", { style: `border-color: var(${ink}); border-top-style: ${["solid", "dashed", "dotted"][dash]}` }), name)));
+    const titles = [this.what === "planes" ? "goodput, load" : "goodput", ...(timed ? [`time of ${ended}`] : [])];
+    this.titles.replaceChildren(...titles.map((each) => el("span", {}, each)));
+    this.place.replaceChildren();
+    this.panel = new Panel(this.place, {
+      x: { words: (each) => `${digits(each)} s` },
+      y: { zero: true, words: rate },
+      right: timed ? { zero: true, words: (each) => (each ? span(each) : "0") } : null,
+      marks: this.marks,
+      series: [first, ...curves].map(({ name, ink, dash, time, width }) => (
+        { name, colour: ink.slice(2), dash, width, right: time, points: time })),
+    }, this.data(), {
+      bind: this.whole ? { mousedown: (plot, target, handler) => this.drag(plot, handler) } : {},
+      tell: (plot) => this.tell(plot),
+    });
   }
+
+  get plot() { return this.panel?.plot; }
 
   /** A press on the curves of a recorded run goes there, and on while it is held. */
   drag(plot, handler) {
@@ -188,51 +162,25 @@ export class Curves {
   }
 
   draw() {
-    this.plot?.setData(this.data());
+    if (!this.panel) return;
+    this.panel.cursor = this.cursor === null ? null : (this.cursor - this.origin) / 1e9;
+    this.panel.setData(this.data());
   }
 
-  /** Lines across: what is scheduled, what happened. */
+  /** What is scheduled, and what happened: a failure until it is repaired. */
   mark(marks) {
-    this.marks = marks.slice(-200);
-  }
-
-  drawMarks(plot) {
-    const { ctx, bbox } = plot;
-    ctx.save();
-    ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
-    const [low, high] = [plot.scales.x.min, plot.scales.x.max];
-    ctx.textAlign = "left";
-    ctx.textBaseline = "alphabetic";
-    let right = -Infinity;
-    const line = (at, ink, dash, words) => {
-      const seconds = (at - this.origin) / 1e9;
-      if (!(seconds >= low && seconds <= high)) return;
-      const x = plot.valToPos(seconds, "x", true);
-      ctx.strokeStyle = ink;
-      ctx.lineWidth = 1.5 * devicePixelRatio;
-      ctx.setLineDash(dash.map((each) => each * devicePixelRatio));
-      ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-      ctx.stroke();
-      const wide = words ? ctx.measureText(words).width + 6 * devicePixelRatio : 0;
-      // At the right edge the words stand before their line.
-      const from = x + wide > bbox.left + bbox.width ? x - wide : x + 3 * devicePixelRatio;
-      if (words && from > right) {
-        ctx.setLineDash([]);
-        ctx.lineWidth = 4 * devicePixelRatio;
-        ctx.strokeStyle = colour("--paper");
-        ctx.strokeText(words, from, bbox.top + 11 * devicePixelRatio);
-        ctx.fillStyle = ink;
-        ctx.fillText(words, from, bbox.top + 11 * devicePixelRatio);
-        right = from + wide;
-      }
-    };
-    for (const each of this.marks) {
-      line(each.t_ns, colour(each.breaks ? "--down" : "--ev-good"), each.breaks ? [5, 3] : [2, 3], `${each.breaks ? "✕" : "✓"} ${each.text}`);
+    const open = new Map();
+    this.marks = [];
+    for (const { t_ns, text, breaks } of marks.slice(-200)) {
+      const at = (t_ns - this.origin) / 1e9, name = text.replace(/^restored: /, "");
+      const made = { at, text, breaks, label: `${breaks ? "✕" : "✓"} ${name}` };
+      if (breaks) open.set(name, made);
+      else if (open.has(name)) { open.get(name).until = at; open.delete(name); }
+      this.marks.push(made);
     }
-    if (this.cursor !== null) line(this.cursor, colour("--accent"), [], "");
-    ctx.restore();
+    // What has not been repaired lasts.
+    for (const each of open.values()) each.until = LASTS_S;
+    if (this.panel) this.panel.marks = this.marks;
   }
 
   tell(plot) {
@@ -244,7 +192,7 @@ export class Curves {
       let from = at;
       while (from > 0 && column[from] === undefined) from -= 1;
       const value = column[from];
-      return `${series.label} ${series.scale !== "ns" ? rate(value ?? 0) : value ? span(value) : "–"}`;
+      return `${series.label} ${series.scale !== "right" ? rate(value ?? 0) : value ? span(value) : "–"}`;
     });
     this.values.textContent = `${plot.data[0][at].toFixed(2)} s: ${words.slice(0, 10).join(", ")}`;
   }

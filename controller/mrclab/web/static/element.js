@@ -248,6 +248,8 @@ export class ElementPanel {
     this.shownForce = key;
     // The button of the only failure does the same, and says which it is.
     if (this.all) this.all.hidden = mine.length < 2;
+    const usual = this.place.querySelector("#fail");
+    if (usual) usual.disabled = mine.some((each) => each.kind === USUAL[this.kind()]);
     this.force.replaceChildren(...mine.map((each) => (this.can("restore")
       ? el("button", { type: "button", class: "primary", onclick: () => act("restore", { target: each.target, kind: each.kind }, [each]) },
         `Restore: ${each.text}`)

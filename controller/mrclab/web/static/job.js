@@ -5,6 +5,9 @@ import { command, keep } from "./api.js";
 import { act } from "./element.js";
 import { bytes, count, seconds, span } from "./units.js";
 
+/** A name of a file or setting for people. */
+const words = (key) => key.replaceAll("_", " ");
+
 export class JobPanel {
   constructor(place) {
     this.place = place;
@@ -33,7 +36,7 @@ export class JobPanel {
     const change = () => {
       const rows = Object.entries(this.layout.workloads[select.value])
         .filter(([, value]) => typeof value === "number")
-        .map(([name, value]) => el("label", {}, name, el("input", { name, placeholder: String(value) })));
+        .map(([name, value]) => el("label", {}, words(name), el("input", { name, placeholder: String(value) })));
       more.replaceChildren(...rows);
     };
     select.addEventListener("change", change);
@@ -82,7 +85,8 @@ export class JobPanel {
     const { job } = state;
     if (this.stop) this.stop.disabled = !job?.running;
     if (!job) { text(this.title, "No workload"); return; }
-    text(this.title, job.name === job.workload || !job.schedule?.length ? job.workload : `${job.name}: ${job.workload}`);
+    const workload = words(job.workload);
+    text(this.title, job.name === job.workload || !job.schedule?.length ? workload : `${job.name}: ${workload}`);
     const { facts } = this;
     facts.set("state", job.running ? `runs for ${seconds(Math.max(state.t_ns - job.began_ns, 0))}` : "ended");
     facts.set("verdict so far", job.running && job.verdict ? job.verdict : null);

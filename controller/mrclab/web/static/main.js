@@ -194,10 +194,11 @@ function note(row) {
   };
   let next = list.firstElementChild;
   while (next && !earlier(next)) next = next.nextElementSibling;
-  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.text,
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.what === "job" ? row.text.replaceAll("_", " ") : row.text,
     row.done_ns !== undefined && when(row.done_ns) !== when(row.t_ns) ? el("span", { class: "muted" }, ", done at ", el("time", { "data-ns": row.done_ns }, when(row.done_ns))) : null,
     row.changed > 1 ? which(row) : null), next);
-  while (list.childElementCount > LOG_ROWS) list.lastElementChild.remove();
+  // Changes of EVs are many; what was done to the lab stays longer.
+  while (list.childElementCount > LOG_ROWS) ([...list.querySelectorAll(":scope > .ev")].pop() ?? list.lastElementChild).remove();
 }
 
 /** The EVs of a line that has several; their table is made when it is opened. */
@@ -262,6 +263,8 @@ byId("what").addEventListener("change", (event) => { curves.choose(event.target.
 function pauseOrGo() {
   act(byId("pause").textContent === "Pause" ? "pause" : "resume", {});
 }
+
+byId("all-evs").addEventListener("change", (event) => byId("log").classList.toggle("few", !event.target.checked));
 
 byId("undo").addEventListener("click", undo);
 undoable.changed = (what) => {

@@ -1,20 +1,9 @@
 // Numbers as people read them.
 
-const SCALES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+import { shown } from "./chart.js";
 
-function scaled(value, unit) {
-  for (const [factor, letter] of SCALES) {
-    if (value >= factor) return `${trim(value / factor)} ${letter}${unit}`;
-  }
-  return `${trim(value)} ${unit}`;
-}
-
-function trim(value) {
-  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value === 0 ? "0" : value.toFixed(2);
-}
-
-export const rate = (bps) => scaled(bps ?? 0, "b/s");
-export const bytes = (count) => scaled(count ?? 0, "B");
+export const rate = (bps) => shown(bps ?? 0, "b/s", 3);
+export const bytes = (count) => shown(count ?? 0, "B", 3);
 /** An EV as every message and file of mrclab has it. */
 export const entropy = (ev) => ev.toString(16).padStart(8, "0");
 export const count = (value) => (value ?? 0).toLocaleString("en");
@@ -23,8 +12,4 @@ export function seconds(ns) {
   return `${(ns / 1e9).toFixed(2)} s`;
 }
 
-export function span(ns) {
-  if (ns >= 1e9) return `${trim(ns / 1e9)} s`;
-  if (ns >= 1e6) return `${trim(ns / 1e6)} ms`;
-  return `${trim(ns / 1e3)} µs`;
-}
+export const span = (ns) => shown(ns / 1e9, "s", 3);

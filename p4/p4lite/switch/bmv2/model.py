@@ -25,6 +25,8 @@ CORE_ERRORS = (
     "ParserTimeout",
     "ParserInvalidArgument",
 )
+CUSTOM_CRCS = {"crc16_custom": 16, "crc32_custom": 32}
+"""Algorithms whose parameters a controller may change, and their widths."""
 T = TypeVar("T")
 
 
@@ -132,6 +134,8 @@ class Model:
     errors: dict[str, int] = field(default_factory=dict)
     enums: dict[str, dict[str, int]] = field(default_factory=dict)
     calculations: dict[str, JsonNode] = field(default_factory=dict)
+    #: The calculations whose CRC a controller may change, each with the width, in a fixed order.
+    custom_crcs: dict[str, int] = field(default_factory=dict)
     vsets: dict[str, JsonNode] = field(default_factory=dict)
 
     @property
@@ -200,6 +204,8 @@ def load_model(data: dict[str, Any], source: str) -> Model:
         m.aliases[name] = m.field_ref(target)
     _load_errors(m)
     read_named(m.calculations, root, "calculations", lambda n: n)
+    algorithms = {name: node["algo"].str() for name, node in m.calculations.items()}
+    m.custom_crcs = {name: CUSTOM_CRCS[algo] for name, algo in algorithms.items() if algo in CUSTOM_CRCS}
     read_named(m.vsets, root, "parse_vsets", lambda n: n)
     return m
 

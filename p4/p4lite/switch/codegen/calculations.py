@@ -38,13 +38,14 @@ SUMS = frozenset({"csum16", "cksum16"})
 
 @dataclass(frozen=True)
 class Crc:
-    """Polynomial without its top bit; `reflected` goes for data and remainder alike."""
+    """Polynomial without its top bit; `reflected` goes for data and remainder alike unless `remainder` differs."""
 
     width: int
     polynomial: int
     initial: int
     final_xor: int
     reflected: bool
+    remainder: bool | None = None
 
 
 CRCS = {
@@ -159,7 +160,7 @@ class CalculationCodegen:
     def make(self, function: str, node: JsonNode, title: str) -> CalculationFunction:
         """Generate the function for an object with `algo` and `input`."""
         parts, payload = self._parts(node)
-        hash_code = self._algorithm(node["algo"])
+        hash_code = self._algorithm(node["algo"], title)
         aligned = all(p.whole or all(total(s) % 8 == 0 for s in _segments(p.items)) for p in parts)
         lines = [f"/* {comment(title)} */", f"static uint64_t {function}({SIGNATURE},"]
         lines.append("    const uint8_t *payload P4_UNUSED, uint32_t payload_len P4_UNUSED)")
@@ -277,7 +278,7 @@ class CalculationCodegen:
         else:
             parts.append(Part(header, [item]))
 
-    def _algorithm(self, node: JsonNode) -> str:
+    def _algorithm(self, node: JsonNode, title: str) -> str:
         name = node.str()
         if name in FUNCTIONS:
             return f"{FUNCTIONS[name]}(buffer, n)"
@@ -285,7 +286,10 @@ class CalculationCodegen:
         if crc is None:
             node.fail(f"the hash algorithm '{name}' is not supported")
         variable = self.crcs.setdefault(crc, f"crc_{len(self.crcs)}")
-        return f"p4_crc_compute(&{variable}, buffer, n)"
+        if title not in self.model.custom_crcs:
+            return f"p4_crc_compute(&{variable}, buffer, n)"
+        changed = f"in->crcs[{list(self.model.custom_crcs).index(title)}]"
+        return f"p4_crc_compute({changed} ? {changed} : &{variable}, buffer, n)"
 
     def crc_declarations(self) -> list[str]:
         return [

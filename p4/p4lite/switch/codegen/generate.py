@@ -341,7 +341,7 @@ class _Generator:
             *out,
             "static const struct p4_state_desc state_desc = {",
             f"    &program, {len(tables)}, {len(profiles)}, {len(counters)},",
-            f"    {len(meters)}, {len(registers)}, {len(vsets)},",
+            f"    {len(meters)}, {len(registers)}, {len(vsets)}, {len(facts.model.custom_crcs)},",
             "    table_descs, profile_descs, counter_descs, meter_descs, register_descs, vset_descs, load_initial,",
             "};",
             "static struct p4_instance *create(const struct p4_config *config)",

@@ -74,7 +74,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_pfc_stats": (c_uint32, _P, "pf_pfc_stats"),
     "pf_port_credits": (c_int, _P, c_uint32, "pf_credit_settings"),
     "pf_port_credit_stats": (c_uint32, _P, "pf_credit_stats"),
-    "pf_port_capture": (c_int, _P, c_char_p, c_uint32, c_uint32),
+    "pf_port_capture": (c_int, _P, c_char_p, c_char_p, c_uint32, c_uint32),
     "pf_port_collect": (c_int, _P, c_uint32),
     "pf_port_inject": (c_int, _P, c_char_p, c_uint32, c_uint64, POINTER(c_uint64)),
     "pf_port_generate": (c_int, _P, c_char_p, POINTER(c_uint32), c_uint32, c_uint64, c_uint64, c_uint64),

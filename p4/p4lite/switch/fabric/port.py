@@ -359,15 +359,26 @@ class Port:
             if enabled >> priority & 1
         )
 
-    def capture(self, path: str | os.PathLike[str] | None, snaplen: int = 0, *, limited: bool = False) -> None:
+    def capture(
+        self,
+        path: str | os.PathLike[str] | None,
+        snaplen: int = 0,
+        *,
+        limited: bool = False,
+        label: str = "",
+        outside: bool = False,
+    ) -> None:
         """Write both directions to a pcap-ng file with nanosecond stamps; None ends it.
 
-        `limited`: its bytes count against `Fabric.set_files_room`, and it ends when none are left.
+        `limited`: its bytes count against `Fabric.set_files_room`, and it ends when none are left. `label` names the
+        interface in the file, by default as the port is called. `outside`: it is that of the other end of the cable,
+        so what the switch sends comes in.
         """
         if not 0 <= snaplen < 1 << 32:
             raise FabricError(f"{self.name}: snaplen={snaplen}: not between 0 (whole packets) and {(1 << 32) - 1}")
         name = None if path is None else file_name(path)
-        if self._lib.pf_port_capture(self.pointer, name, snaplen, int(limited)) != 0:
+        shown = (label or self.interface or self.name).encode()
+        if self._lib.pf_port_capture(self.pointer, name, shown, snaplen, int(limited) | int(outside) << 1) != 0:
             raise FabricError(f"{path}: cannot write the capture: {os.strerror(ctypes.get_errno())}")
 
     def collect(self, wanted: bool) -> None:

@@ -30,6 +30,14 @@ class Checks:
             raise NotFound(f"there is no table '{name}'")
         return table
 
+    def _custom_crc(self, name: str, width: int) -> int:
+        """Return the place of a calculation among those whose CRC can be changed."""
+        known = self.program.model.custom_crcs
+        if known.get(name) != width:
+            names = ", ".join(n for n, w in known.items() if w == width) or "none"
+            raise NotFound(f"there is no calculation '{name}' of crc{width}_custom; there are: {names}")
+        return list(known).index(name)
+
     def _writable(self, name: str) -> TableFacts:
         table = self._table(name)
         if table.const_entries:

@@ -53,6 +53,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "p4c_group_set": (c_int, [c_void_p, c_uint32, c_uint32, c_uint32, POINTER(c_uint32)]),
     "p4c_vset_set": (c_int, [c_void_p, c_uint32, c_uint32, ctypes.c_char_p]),
     "p4c_vset_get": (c_uint32, [c_void_p, c_uint32, ctypes.c_char_p, c_uint32]),
+    "p4c_crc_set": (c_int, [c_void_p, c_uint32, c_uint32, _WORDS]),
     "p4c_restart": (c_int, [c_void_p]),
     "p4c_lock_packets": (None, [c_void_p]),
     "p4c_unlock_packets": (None, [c_void_p]),

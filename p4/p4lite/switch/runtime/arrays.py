@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from p4lite.switch.codegen.calculations import Crc
 from p4lite.switch.errors import AlreadyExists, InvalidArgument, NotFound, OutOfRange, ResourceExhausted
 from p4lite.switch.program.facts import Array, TableFacts, ValueSetFacts
 from p4lite.switch.runtime.abi import check64
@@ -191,6 +192,14 @@ class ArrayControl(TableControl):
     def register_reset(self, register: str) -> None:
         array = self._register(register, None)
         self._write_register(array, 0, array.size, 0)
+
+    def set_crc(self, name: str, crc: Crc) -> None:
+        """Change the CRC of a calculation `crc16_custom` or `crc32_custom`."""
+        index = self._custom_crc(name, crc.width)
+        remainder = crc.reflected if crc.remainder is None else crc.remainder
+        words = (ctypes.c_uint64 * 5)(crc.polynomial, crc.initial, crc.final_xor, crc.reflected, remainder)
+        if self._c.p4c_crc_set(self.pointer, index, crc.width, words) != 0:
+            raise ResourceExhausted(f"calculation '{name}': out of memory")
 
     # --- parser value sets --------------------------------------------------------------------------------
     def _set_values(self, value_set: ValueSetFacts, values: list[int]) -> None:

@@ -211,12 +211,23 @@ class TargetClient:
         given = codec.settings(pb.QueueLimits, limits)
         self._do("SetBuffer", pb.SetQueueRequest(at=_end((device_id, port)), limits=given))
 
-    def capture(self, device_id: int, port: int, file: str | None, snaplen: int = 0) -> None:
+    def capture(
+        self,
+        device_id: int,
+        port: int,
+        file: str | None,
+        snaplen: int = 0,
+        *,
+        label: str = "",
+        outside: bool = False,
+    ) -> None:
         """Write both directions of a port to a pcap-ng file; None ends it.
 
-        `file` is a name in the folder for captures and traces that the server was started with.
+        `file` is a name in the folder for captures and traces that the server was started with. `label` and `outside`
+        are as in `Port.capture`.
         """
-        self._do("Capture", pb.CaptureRequest(at=_end((device_id, port)), file=file, snaplen=snaplen))
+        at = _end((device_id, port))
+        self._do("Capture", pb.CaptureRequest(at=at, file=file, snaplen=snaplen, label=label, outside=outside))
 
     # -- links -------------------------------------------------------------------------------------------
 

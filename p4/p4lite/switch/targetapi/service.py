@@ -184,7 +184,7 @@ class TargetService:
         )
         if request.HasField("pcap"):
             try:
-                self._capture_into(port, request.pcap, 0)
+                self._capture_into(port, request.pcap)
             except BaseException:
                 switch.remove_port(port.number)
                 raise
@@ -240,16 +240,17 @@ class TargetService:
         """See `TargetClient.capture`."""
         port = self._port(request.at)
         if request.HasField("file"):
-            self._capture_into(port, request.file, request.snaplen)
+            label, outside = request.label, request.outside
+            self._capture_into(port, request.file, snaplen=request.snaplen, label=label, outside=outside)
         else:
             port.capture(None)
 
-    def _capture_into(self, port: Port, name: str, snaplen: int) -> None:
+    def _capture_into(self, port: Port, name: str, **options: Any) -> None:
         # The old capture ends first: its last bytes must not be written into the new one, if that is the same file.
         port.capture(None)
         with self._grants.opened(name) as path:
             self.measure_files()
-            port.capture(path, snaplen, limited=True)
+            port.capture(path, limited=True, **options)
 
     def measure_files(self) -> None:
         """Let captures and traces grow as far as there is room for them."""

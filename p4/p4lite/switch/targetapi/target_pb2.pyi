@@ -563,14 +563,18 @@ class SetCreditsRequest(_message.Message):
     def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., priority: _Optional[int] = ..., settings: _Optional[_Union[CreditSettings, _Mapping]] = ..., source_mac: _Optional[int] = ...) -> None: ...
 
 class CaptureRequest(_message.Message):
-    __slots__ = ("at", "file", "snaplen")
+    __slots__ = ("at", "file", "snaplen", "label", "outside")
     AT_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     SNAPLEN_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    OUTSIDE_FIELD_NUMBER: _ClassVar[int]
     at: End
     file: str
     snaplen: int
-    def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., file: _Optional[str] = ..., snaplen: _Optional[int] = ...) -> None: ...
+    label: str
+    outside: bool
+    def __init__(self, at: _Optional[_Union[End, _Mapping]] = ..., file: _Optional[str] = ..., snaplen: _Optional[int] = ..., label: _Optional[str] = ..., outside: _Optional[bool] = ...) -> None: ...
 
 class AddLinkRequest(_message.Message):
     __slots__ = ("a", "b", "settings", "back")

@@ -53,7 +53,7 @@ class _Switch:
 
 
 def run(argv: list[str]) -> int:
-    """Run the command; 0, 1 when a command of a script failed or no switch answers, 2 for wrong usage."""
+    """Run the command; 0 as BMv2 also when commands failed, 1 when no switch answers, 2 for wrong usage."""
     try:
         arguments = _parser().parse_args(argv)
     except SystemExit as end:
@@ -65,8 +65,10 @@ def run(argv: list[str]) -> int:
         switch = _Switch(arguments.thrift_port)
         if sys.stdin.isatty():
             complete_words(lambda line, word: switch.ask({"complete": [line, word]}).words)
-            return _loop(switch, lambda: typed(PROMPT)) and 0
-        return _loop(switch, lambda: scripted(sys.stdin, PROMPT))
+            _loop(switch, lambda: typed(PROMPT))
+        else:
+            _loop(switch, lambda: scripted(sys.stdin, PROMPT))
+        return 0
     except P4liteError as error:
         print(f"{PROG}: error: {error}", file=sys.stderr)
         return 1
@@ -88,15 +90,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _loop(switch: _Switch, read: Callable[[], str | None]) -> int:
-    """Execute lines until they end; return 1 if one failed."""
-    failed = 0
+def _loop(switch: _Switch, read: Callable[[], str | None]) -> None:
+    """Execute lines until they end, those after one that failed, too."""
     while (line := read()) is not None and line.strip() not in ENDS:
         answer = switch.ask({"run": line})
         for each in answer.lines:
             print(each)
         if answer.error is not None:
             print(f"Error: {answer.error}")
-            failed = 1
         sys.stdout.flush()
-    return failed

@@ -97,6 +97,7 @@ class _Executor:
     def __init__(self, server: FabricServer, switch: FabricSwitch) -> None:
         self._device = server.service.device(switch.device_id)
         self._switch = switch
+        self._fabric = server.fabric
         self._printed: list[str] = []
         self._known: tuple[ProgramInstance, Commands] | None = None
 
@@ -122,7 +123,9 @@ class _Executor:
     def _commands(self) -> Commands:
         instance = self._switch.instance
         if self._known is None or self._known[0] is not instance:
-            self._known = instance, Commands(instance, self._switch, self._printed.append)
+            switch, fabric = self._switch, self._fabric
+            commands = Commands(instance, switch, self._printed.append, device=switch, clock=lambda: fabric.now_ns)
+            self._known = instance, commands
         return self._known[1]
 
 

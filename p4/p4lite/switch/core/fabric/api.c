@@ -575,11 +575,11 @@ int pf_port_samples(struct fabric *f, struct port *const *ports, uint32_t count,
     return PF_OK;
 }
 
-int pf_port_capture(struct port *q, const char *path, uint32_t snaplen, uint32_t limited)
+int pf_port_capture(struct port *q, const char *path, const char *label, uint32_t snaplen, uint32_t flags)
 {
     LOCKED(q->sw->fabric);
     if (path)
-        return pcap_open(q, path, snaplen, limited != 0);
+        return pcap_open(q, path, label, snaplen, flags);
     pcap_close(q);
     return PF_OK;
 }

@@ -520,8 +520,11 @@ struct pcapng_interface {
     uint32_t snaplen;
     uint16_t tsresol_code, tsresol_length;
     uint32_t tsresol; /* one byte, padded */
-    uint32_t end_of_options;
-    uint32_t length_again;
+    uint16_t name_code, name_length;
+} __attribute__((packed));
+
+struct pcapng_interface_end {
+    uint32_t end_of_options, length_again;
 } __attribute__((packed));
 
 struct pcapng_packet {
@@ -533,21 +536,31 @@ struct pcapng_packet_end {
     uint32_t flags, end_of_options, length_again;
 } __attribute__((packed));
 
-int pcap_open(struct port *q, const char *path, uint32_t snaplen, bool limited)
+static bool put(FILE *file, const void *data, size_t size)
 {
+    return size == 0 || fwrite(data, size, 1, file) == 1;
+}
+
+int pcap_open(struct port *q, const char *path, const char *label, uint32_t snaplen, uint32_t flags)
+{
+    static const uint8_t zero[4];
     pcap_close(q);
     FILE *file = fopen(path, "wbe");
     if (!file)
         return PF_E_SYSTEM;
     q->pcap_snaplen = snaplen ? snaplen : MAX_PACKET;
     struct pcapng_section section = {0x0a0d0d0a, sizeof section, 0x1a2b3c4d, 1, 0, UINT64_MAX, sizeof section};
-    struct pcapng_interface interface = {1, sizeof interface, 1, 0, q->pcap_snaplen, 9, 1, 9, 0, sizeof interface};
-    if (fwrite(&section, sizeof section, 1, file) != 1 || fwrite(&interface, sizeof interface, 1, file) != 1) {
+    uint16_t named = (uint16_t)strnlen(label, 255), padding = -named & 3;
+    uint32_t length = (uint32_t)(sizeof(struct pcapng_interface) + sizeof(struct pcapng_interface_end)) + named + padding;
+    struct pcapng_interface interface = {1, length, 1, 0, q->pcap_snaplen, 9, 1, 9, 2, named};
+    struct pcapng_interface_end end = {0, length};
+    if (!put(file, &section, sizeof section) || !put(file, &interface, sizeof interface) ||
+        !put(file, label, named) || !put(file, zero, padding) || !put(file, &end, sizeof end)) {
         fclose(file);
         return PF_E_SYSTEM;
     }
     q->pcap = file;
-    q->pcap_limited = limited;
+    q->pcap_flags = flags;
     return PF_OK;
 }
 
@@ -566,8 +579,9 @@ void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint3
     uint64_t time = f->now + f->epoch_ns;
     uint32_t length = (uint32_t)(sizeof(struct pcapng_packet) + sizeof(struct pcapng_packet_end)) + captured + padding;
     struct pcapng_packet head = {6, length, 0, (uint32_t)(time >> 32), (uint32_t)time, captured, p->len};
-    struct pcapng_packet_end end = {2, 4, outbound ? 2 : 1, 0, length};
-    bool room = !q->pcap_limited || take_room(f, length);
+    bool leaves = (outbound != 0) != ((q->pcap_flags & PF_CAPTURE_OUTSIDE) != 0);
+    struct pcapng_packet_end end = {2, 4, leaves ? 2 : 1, 0, length};
+    bool room = !(q->pcap_flags & PF_CAPTURE_LIMITED) || take_room(f, length);
     if (!room || fwrite(&head, sizeof head, 1, q->pcap) != 1 || fwrite(p->data, 1, captured, q->pcap) != captured ||
         fwrite(zero, 1, padding, q->pcap) != padding || fwrite(&end, sizeof end, 1, q->pcap) != 1) {
         fprintf(stderr, "p4lite: capture of device %u port %u: %s; it ends here\n", q->sw->config.device_id, q->number,

@@ -200,7 +200,7 @@ struct port {
     struct source *sources;
     FILE *pcap;
     uint32_t pcap_snaplen;
-    bool pcap_limited;
+    uint32_t pcap_flags; /* PF_CAPTURE_... */
     struct pf_port_stats stats; /* without the queues and lag */
     struct histogram lag;
 };
@@ -337,7 +337,7 @@ void port_kick(struct fabric *f, struct port *q);
 uint32_t crc32_of(const uint8_t *data, uint32_t len);
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p);
 void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint32_t outbound);
-int pcap_open(struct port *q, const char *path, uint32_t snaplen, bool limited);
+int pcap_open(struct port *q, const char *path, const char *label, uint32_t snaplen, uint32_t flags);
 void pcap_close(struct port *q);
 void pcap_flush(struct fabric *f);
 void notify(struct fabric *f, uint32_t kind, uint32_t device_id, uint32_t ident, uint32_t up, const uint8_t *data,

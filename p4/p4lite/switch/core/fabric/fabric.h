@@ -295,8 +295,11 @@ uint32_t pf_port_pfc_stats(struct port *p, struct pf_pfc_stats *out);
 int pf_port_credits(struct port *p, uint32_t priority, const struct pf_credit_settings *settings);
 /* Like pf_port_pfc_stats. */
 uint32_t pf_port_credit_stats(struct port *p, struct pf_credit_stats *out);
-/* limited: what is written counts against pf_files_room, and the file ends when there is none left. */
-int pf_port_capture(struct port *p, const char *path, uint32_t snaplen, uint32_t limited);
+/* PF_CAPTURE_LIMITED: what is written counts against pf_files_room, and the file ends when there is none left.
+ * PF_CAPTURE_OUTSIDE: directions are those of the other end of the cable. label: the interface's name in the file. */
+#define PF_CAPTURE_LIMITED 1u
+#define PF_CAPTURE_OUTSIDE 2u
+int pf_port_capture(struct port *p, const char *path, const char *label, uint32_t snaplen, uint32_t flags);
 /* What leaves an external port is kept for pf_deliveries (1, default) or only counted (0). */
 int pf_port_collect(struct port *p, uint32_t collect);
 /* free_at: when the host's link is free again; PF_NO_TIME when its queue dropped the frame. */

@@ -326,6 +326,20 @@ P4_EXPORT uint32_t p4c_vset_get(struct p4_instance *head, uint32_t vset, uint8_t
     return total;
 }
 
+P4_EXPORT int p4c_crc_set(struct p4_instance *head, uint32_t index, uint32_t width, const uint64_t *words)
+{
+    struct p4_crc *crc = calloc(1, sizeof *crc);
+    if (!crc)
+        return P4_NO_MEMORY;
+    *crc = (struct p4_crc){.polynomial = words[0], .initial = words[1], .final_xor = words[2], .width = (uint8_t)width,
+                           .data_reflected = words[3] != 0, .remainder_reflected = words[4] != 0};
+    p4_crc_prepare(crc);
+    struct p4_state *in = lock(head);
+    free(in->crcs[index]);
+    in->crcs[index] = crc;
+    return unlock(in, P4_OK);
+}
+
 /* --- the whole --- */
 
 P4_EXPORT int p4c_restart(struct p4_instance *head)

@@ -36,7 +36,7 @@ static int allocate(struct p4_state *in)
         if (!(a->cells = calloc(a->size * a->words + 1, sizeof *a->cells)))
             return P4_NO_MEMORY;
     }
-    return P4_OK;
+    return (in->crcs = calloc(d->n_crcs + 1, sizeof *in->crcs)) ? P4_OK : P4_NO_MEMORY;
 }
 
 struct p4_state *p4_state_create(const struct p4_state_desc *desc, const struct p4_config *config)
@@ -86,6 +86,9 @@ void p4_state_destroy(struct p4_state *in)
         free(in->registers[i].cells);
     for (uint32_t i = 0; in->vsets && i < d->n_vsets; i++)
         free(in->vsets[i].values);
+    for (uint32_t i = 0; in->crcs && i < d->n_crcs; i++)
+        free(in->crcs[i]);
+    free(in->crcs);
     free(in->tables);
     free(in->profiles);
     free(in->counters);

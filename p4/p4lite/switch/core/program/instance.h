@@ -43,7 +43,7 @@ struct p4_state;
 
 struct p4_state_desc {
     const struct p4_program *program;
-    uint32_t n_tables, n_profiles, n_counters, n_meters, n_registers, n_vsets;
+    uint32_t n_tables, n_profiles, n_counters, n_meters, n_registers, n_vsets, n_crcs;
     const struct p4_table_desc *tables;
     const struct p4_profile_desc *profiles;
     const struct p4_counter_desc *counters;
@@ -62,6 +62,7 @@ struct p4_state {
     struct p4_meter_array *meters;
     struct p4_register_array *registers;
     struct p4_vset *vsets;
+    struct p4_crc **crcs; /* those of custom calculations that a controller has changed, else NULL */
     uint8_t *scratch; /* for checksums over the payload */
     size_t scratch_size;
 };

@@ -1,0 +1,399 @@
+// The chart of every page, over uPlot: the typed description of `chart.py`, drawn; of the live view, too.
+// Ticks and marks are elements of the page, not pixels, so that they print, follow the colours, and can be measured.
+
+const DIGITS = 4;
+
+/** A number as `mrc_topo.units.digits` writes it: some significant digits, never an exponent. */
+export function digits(value, count = DIGITS) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "-";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
+  const places = Math.max(count - 1 - (value ? Math.floor(Math.log10(Math.abs(value))) : 0), 0);
+  return value.toLocaleString("en", { maximumFractionDigits: Math.min(places, 20) });
+}
+
+const MULTIPLES = {
+  "b/s": [[1e15, "Pb/s"], [1e12, "Tb/s"], [1e9, "Gb/s"], [1e6, "Mb/s"], [1e3, "kb/s"], [1, "b/s"]],
+  s: [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]],
+  B: [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]],
+  "%": [[0.01, "%"]],
+};
+
+/** A quantity as `mrc_topo.units.shown` writes it. */
+export function shown(value, unit = "", count = DIGITS) {
+  if (value === null || value === undefined) return "-";
+  const steps = MULTIPLES[unit] ?? [[1, unit]];
+  const [factor, symbol] = unit === "s" && !value ? [1, "s"]
+    : steps.find(([each]) => Math.abs(value) >= each * 0.99995) ?? steps[steps.length - 1];
+  return `${digits(value / factor, count)} ${symbol}`.trimEnd();
+}
+
+const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+const ROOM = 6;
+const font = () => `11px ${getComputedStyle(document.body).fontFamily}`;
+const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const pen = document.createElement("canvas").getContext("2d");
+const wide = (text) => { pen.font = font(); return pen.measureText(text).width; };
+
+const make = (name, attributes = {}, ...children) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+};
+
+/** Where an axis begins and ends: at 0, or where the differences can be seen (as in `chart.py`). */
+export function bounds(low, high, zero) {
+  if (!(high > low)) [low, high] = low > 0 ? [0, low * 1.1] : low < 0 ? [low * 1.1, 0] : [0, 1];
+  const span = high - low;
+  const least = low >= 0 && (zero || span > 0.4 * high) ? 0 : low - 0.1 * span;
+  return [low >= 0 ? Math.max(least, 0) : least, high + 0.06 * (high - least)];
+}
+
+/** One panel. `spec`: x, y, series, marks; `data`: columns as uPlot has them, `bands`: pairs of their numbers. */
+export class Panel {
+  constructor(place, spec, data, hooks = {}) {
+    Object.assign(this, { place, spec, hooks, data, marks: spec.marks ?? [], cursor: null, off: new Set() });
+    this.build();
+    this.watch = new ResizeObserver(() => this.size());
+    this.watch.observe(place);
+  }
+
+  height() { return this.spec.height || this.place.clientHeight || 240; }
+
+  size() {
+    const width = this.place.clientWidth;
+    if (width && (width !== this.plot.width || this.height() !== this.plot.height)) this.plot.setSize({ width, height: this.height() });
+  }
+
+  build() {
+    this.plot?.destroy();
+    const { spec } = this, log = spec.x.log, names = spec.x.ticks;
+    const line = ink("line");
+    const grid = { stroke: line, width: 1 };
+    const axis = (at, words, more) => ({
+      stroke: ink("muted"), grid, ticks: { stroke: line, size: 4 }, gap: 3, ...more,
+      values: (plot, splits) => { this.words[at] = splits.map((each) => [each, each === null ? "" : words(each)]); return splits.map(() => ""); },
+    });
+    this.words = [];
+    this.layer = make("div", { class: "words", "aria-hidden": "true" });
+    // Panels over each other have their axes in one line.
+    const upright = (at) => () => {
+      const own = 8 + Math.ceil(Math.max(16, ...(this.words[at] ?? []).map(([, text]) => wide(text))));
+      return at === 1 ? Math.max(own, ...(this.beside ?? []).map((each) => each.left ?? 0), (this.left = own)) : own;
+    };
+    const range = (scale) => (plot, low, high) => bounds(low ?? 0, high ?? 0, scale.zero);
+    const y = (at, scale, more) => axis(at, (each) => scale.words ? scale.words(each) : digits(each), {
+      size: upright(at), space: 34, ...more });
+    const slot = () => (names ? (this.place.clientWidth - 60) / names.length : 0);
+    const deep = () => (names ? 14 * Math.max(...names.map((each) => Math.min(Math.ceil(wide(each) / Math.max(slot() - ROOM, 20)), 4))) + 10 : 21);
+    this.plot = new uPlot({
+      width: this.place.clientWidth || 600, height: this.height(), padding: [spec.marks ? 22 : 8, 12, 0, 0],
+      legend: { show: false },
+      cursor: { drag: { x: !this.hooks.bind, y: false }, bind: this.hooks.bind ?? {}, points: { size: 7 }, ...(spec.group ? { sync: { key: spec.group, setSeries: false } } : {}) },
+      scales: {
+        x: { time: false, ...(log ? { distr: 3, log: 2 } : {}), ...(names ? { range: [-0.5, names.length - 0.5] } : {}), ...(spec.x.range ? { range: spec.x.range } : {}) },
+        y: { range: range(spec.y) },
+        ...(spec.right ? { right: { range: range(spec.right) } } : {}),
+      },
+      axes: [
+        axis(0, (each) => (names ? names[each] ?? "" : spec.x.names ? spec.x.names[spec.x.at.indexOf(each)] : (spec.x.words ?? digits)(each)), {
+          size: deep, space: 56,
+          ...(names || spec.x.at ? { splits: () => (names ? names.map((_, at) => at) : spec.x.at), grid: { show: !names, ...grid }, filter: (plot, splits) => splits } : {}) }),
+        y(1, spec.y),
+        ...(spec.right ? [y(2, spec.right, { side: 1, scale: "right", grid: { show: false } })] : []),
+      ],
+      series: [{}, ...spec.series.map((each, at) => ({
+        label: each.name, stroke: ink(each.colour), width: each.dots ? 0 : each.width ?? 1.6, dash: DASHES[each.dash ?? 0].map((part) => part), scale: each.right ? "right" : "y",
+        show: !this.off.has(at), spanGaps: each.joined ?? false,
+        points: { show: Boolean(each.dots || each.points), size: each.dots ? 6 : 7, fill: ink(each.colour), stroke: ink(each.colour) },
+        ...(each.dots ? { paths: () => null } : each.steps ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
+      })), ...(spec.hidden ?? []).map(() => ({ width: 0, points: { show: false }, paths: () => null }))],
+      hooks: {
+        drawClear: [(plot) => this.under(plot)],
+        draw: [(plot) => this.over(plot)],
+        setCursor: [(plot) => this.hooks.tell?.(plot)],
+        setScale: [(plot, key) => { if (key === "x") this.hooks.zoomed?.(plot); }],
+      },
+    }, this.data, this.place);
+    this.plot.root.append(this.layer);
+    this.label();
+  }
+
+  setData(data) {
+    this.data = data;
+    this.plot.setData(data);
+  }
+
+  toggle(at, on) {
+    if (on) this.off.delete(at); else this.off.add(at);
+    this.plot.setSeries(at + 1, { show: on });
+    for (const each of (this.spec.hidden ?? []).filter((band) => band.of === at)) this.plot.setSeries(each.column, { show: on });
+  }
+
+  /** What lies below the curves: the time of a failure, and the confidence of a curve. */
+  under(plot) {
+    const { ctx, bbox } = plot, [low, high] = [plot.scales.x.min, plot.scales.x.max];
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    // Where several failures are in force the ground is no darker than where one is.
+    let end = -Infinity;
+    for (const { at, until, breaks } of [...this.marks].sort((one, other) => one.at - other.at)) {
+      if (at > high || (until ?? at) < low) continue;
+      const from = plot.valToPos(at, "x", true), to = plot.valToPos(until ?? at, "x", true);
+      ctx.fillStyle = ctx.strokeStyle = ink(breaks ? "down" : "ev-good");
+      if (to > Math.max(from, end)) { ctx.globalAlpha = 0.1; ctx.fillRect(Math.max(from, end), bbox.top, to - Math.max(from, end), bbox.height); }
+      end = Math.max(end, to);
+      ctx.globalAlpha = 0.8; ctx.lineWidth = devicePixelRatio; ctx.setLineDash([5 * devicePixelRatio, 3 * devicePixelRatio]);
+      ctx.beginPath(); ctx.moveTo(from, bbox.top); ctx.lineTo(from, bbox.top + bbox.height); ctx.stroke();
+    }
+    ctx.setLineDash([]);
+    const hidden = this.spec.hidden ?? [];
+    for (let at = 0; at < hidden.length; at += 2) {
+      const { of, column } = hidden[at], [x, least, most] = [this.data[0], this.data[column], this.data[column + 1]];
+      if (this.off.has(of)) continue;
+      const known = x.map((_, place) => place).filter((place) => least[place] !== null && least[place] !== undefined);
+      const point = (place, column) => [plot.valToPos(x[place], "x", true), plot.valToPos(column[place], "y", true)];
+      ctx.fillStyle = ctx.strokeStyle = ink(this.spec.series[of].colour); ctx.globalAlpha = 0.18; ctx.lineWidth = 1.5 * devicePixelRatio;
+      // Where there is none (null) a band ends; at the points of other curves (undefined) it goes on.
+      const runs = [[]];
+      x.forEach((_, place) => { if (least[place] === null) runs.push([]); else if (least[place] !== undefined) runs[runs.length - 1].push(place); });
+      for (const run of runs) {
+        if (run.length < 2 || (this.spec.x.ticks && !this.spec.series[of].points)) continue;
+        ctx.beginPath();
+        run.forEach((place) => ctx.lineTo(...point(place, most)));
+        run.reverse().forEach((place) => ctx.lineTo(...point(place, least)));
+        ctx.fill();
+      }
+      if (this.spec.series[of].dots || (this.spec.series[of].points && known.length < 40)) {
+        ctx.globalAlpha = 0.7; ctx.beginPath();
+        for (const place of known) { ctx.moveTo(...point(place, least)); ctx.lineTo(...point(place, most)); }
+        ctx.stroke();
+      }
+    }
+    if (this.spec.level !== undefined) {
+      ctx.globalAlpha = 1; ctx.strokeStyle = ink("ink"); ctx.lineWidth = devicePixelRatio;
+      const y = plot.valToPos(this.spec.level, "y", true);
+      ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  over(plot) {
+    const { ctx, bbox } = plot;
+    if (this.cursor !== null) {
+      const x = plot.valToPos(this.cursor, "x", true);
+      ctx.save(); ctx.strokeStyle = ink("accent"); ctx.lineWidth = 1.5 * devicePixelRatio;
+      ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke(); ctx.restore();
+    }
+    if (this.layer.isConnected) this.label();
+  }
+
+  /** Ticks and numbers of failures, none over another: failures without room between them share a label. */
+  label() {
+    const { plot } = this, ratio = devicePixelRatio;
+    const [left, top, across, up] = ["left", "top", "width", "height"].map((each) => plot.bbox[each] / ratio);
+    const made = [], { ticks: names } = this.spec.x, slot = names ? across / names.length : 0;
+    const add = (kind, text, x, y, style = "") => made.push(make("span", { class: kind, style: `left:${x.toFixed(1)}px;top:${y.toFixed(1)}px;${style}` }, text));
+    let free = -Infinity;
+    for (const [value, text] of this.words[0] ?? []) {
+      if (!text) continue;
+      const x = left + plot.valToPos(value, "x"), half = names ? slot / 2 - ROOM / 2 : wide(text) / 2;
+      const at = names ? x : Math.min(x, left + across + 12 - half);
+      if (x < left - 1 || x > left + across + 1 || at - half < free - 1) continue;
+      add("x", text, at, top + up + 7, names ? `width:${(2 * half).toFixed(0)}px` : "");
+      free = at + half + ROOM;
+    }
+    [["y", 1, "y"], ["right", 2, "z"]].forEach(([scale, at, kind]) => {
+      for (const [value, text] of this.words[at] ?? []) {
+        if (!text) continue;
+        const y = top + plot.valToPos(value, scale);
+        if (y >= top - 1 && y <= top + up + 1) add(kind, text, kind === "y" ? left - 7 : left + across + 7, y);
+      }
+    });
+    // Groups of marks whose labels would touch, each with the numbers of all.
+    const groups = [];
+    this.marks.forEach((mark, at) => {
+      const x = plot.valToPos(mark.at, "x");
+      if (!(x >= -1 && x <= across + 1)) return;
+      const last = groups[groups.length - 1], text = mark.label ?? String(at + 1);
+      if (last && x - last.end < wide(last.text) + 14) {
+        last.items.push(text); last.end = x; last.titles.push(mark.text);
+        last.text = mark.label === undefined ? (last.items.length > 2 || at === last.first + 1 ? `${last.items[0]}–${text}` : last.items.join(", ")) : `${last.items[0]} +${last.items.length - 1}`;
+      } else groups.push({ x, end: x, first: at, items: [text], text, titles: [mark.text], breaks: mark.breaks });
+    });
+    let from = -Infinity;
+    for (const { x, text, titles, breaks } of groups) {
+      const half = wide(text) / 2 + 6;
+      const place = Math.min(Math.max(x, half - left, from + half), across + 12 - half);
+      if (place - half < from - 1) continue;
+      add(`mark ${breaks ? "fails" : "mends"}`, text, left + place, top - 12);
+      made[made.length - 1].title = titles.join("; ");
+      from = place + half + 3;
+    }
+    this.layer.replaceChildren(...made);
+    const least = plot.scales.y.min;
+    this.hooks.starts?.(least > 0 ? digits(least, 3) : "");
+  }
+
+  destroy() { this.watch.disconnect(); this.plot.destroy(); }
+}
+
+function keep(name, type, text) {
+  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+const spread = (column) => (Array.isArray(column) ? column : Array.from({ length: column.n }, (_, at) => column.from + at * column.step));
+const figures = [];
+
+/** A chart of a page that opens offline: one panel or two, legend, values under the pointer, keys. */
+class Figure {
+  constructor(figure) {
+    this.figure = figure;
+    this.spec = JSON.parse(figure.querySelector("script").textContent);
+    this.tip = make("div", { class: "tip", role: "status" });
+    this.tip.hidden = true;
+    this.panels = [...figure.querySelectorAll(".plot")].map((place, at) => this.panel(place, this.spec.panels[at], figure.querySelectorAll(".starts")[at]));
+    for (const panel of this.panels) {
+      panel.beside = this.panels.filter((each) => each !== panel);
+      if (panel.beside.length) panel.build();
+    }
+    this.ready = true;
+    figure.append(this.tip);
+    this.keys = [...figure.querySelectorAll(".key")];
+    this.keys.forEach((key, at) => key.addEventListener("click", () => {
+      const on = key.getAttribute("aria-pressed") !== "true";
+      key.setAttribute("aria-pressed", on);
+      const name = key.textContent.trim();
+      this.panels.forEach((panel) => panel.spec.series.forEach((each, place) => { if (each.name.trim() === name) panel.toggle(place, on); }));
+    }));
+    figure.querySelector(".whole").addEventListener("click", () => zoom());
+    figure.querySelector(".save").addEventListener("click", () => this.save());
+  }
+
+  panel(place, spec, starts) {
+    // Series with points of their own are joined on all of them.
+    const tables = spec.series.map((each) => [spread(each.x), each.y, ...(each.low ? [each.low, each.high] : [])]);
+    const data = tables.length ? uPlot.join(tables) : [[0, 1]];
+    const columns = [data[0]], extra = [];
+    let at = 1;
+    spec.series.forEach((each, of) => {
+      columns.push(data[at]);
+      if (each.low) extra.push([of, data[at + 1], data[at + 2]]);
+      at += each.low ? 3 : 1;
+    });
+    spec.hidden = [];
+    for (const [of, low, high] of extra) {
+      spec.hidden.push({ of, column: columns.length }, { of, column: columns.length + 1 });
+      columns.push(low, high);
+    }
+    spec.series.forEach((each) => { each.joined = tables.length > 1; });
+    const panel = new Panel(place, spec, columns, {
+      tell: (plot) => this.tell(plot, spec),
+      zoomed: (plot) => { if (this.ready) zoomed(plot, spec.group); },
+      starts: (from) => { starts.textContent = from ? `axis starts at ${from}, not at 0` : ""; },
+    });
+    place.addEventListener("keydown", (event) => this.key(event, panel));
+    place.addEventListener("blur", () => { this.tip.hidden = true; });
+    place.addEventListener("mouseleave", () => { this.tip.hidden = true; });
+    return panel;
+  }
+
+  key(event, panel) {
+    const { plot } = panel, x = panel.data[0], { min, max } = plot.scales.x;
+    const middle = plot.cursor.idx ?? Math.floor(x.length / 2);
+    const to = { ArrowLeft: middle - 1, ArrowRight: middle + 1, Home: 0, End: x.length - 1 }[event.key];
+    if (to !== undefined) {
+      const place = Math.min(Math.max(to, 0), x.length - 1);
+      plot.setCursor({ left: plot.valToPos(x[place], "x"), top: 10 });
+    } else if (event.key === "+") plot.setScale("x", { min: min + (max - min) / 4, max: max - (max - min) / 4 });
+    else if (event.key === "Escape" || event.key === "-") zoom();
+    else return;
+    event.preventDefault();
+  }
+
+  tell(plot, spec) {
+    const at = plot.cursor.idx;
+    // Of charts that follow each other only the one that is looked at tells.
+    if (at === null || at === undefined || !(this.figure.matches(":hover") || this.figure.contains(document.activeElement))) { this.tip.hidden = true; return; }
+    const x = plot.data[0][at], body = make("table");
+    const unit = spec.x.unit ? ` ${spec.x.unit}` : "";
+    body.insertRow().insertCell().textContent = spec.x.ticks ? spec.x.ticks[Math.round(x)] : `${digits(x, 5)}${unit}`;
+    spec.series.forEach((each, number) => {
+      if (!plot.series[number + 1].show) return;
+      const column = plot.data[number + 1];
+      let from = at;
+      while (from > 0 && (column[from] === undefined || column[from] === null) && !each.dots && !spec.x.ticks) from -= 1;
+      if (column[from] === undefined || column[from] === null) return;
+      const row = body.insertRow(), name = row.insertCell();
+      name.textContent = each.name;
+      name.style.borderLeft = `4px solid var(--${each.colour})`; name.style.paddingLeft = ".4rem";
+      row.insertCell().textContent = `${digits(column[from])} ${spec.y.unit}`;
+    });
+    this.tip.replaceChildren(body);
+    this.tip.hidden = false;
+    const box = plot.root.getBoundingClientRect(), home = this.figure.getBoundingClientRect();
+    const left = box.left - home.left + plot.bbox.left / devicePixelRatio + plot.cursor.left;
+    this.tip.style.top = `${box.top - home.top + 24}px`;
+    const right = left > home.width / 2;
+    this.tip.style.left = right ? "auto" : `${left + 12}px`;
+    this.tip.style.right = right ? `${home.width - left + 12}px` : "auto";
+  }
+
+  /** A row for each point of the curves that are shown. */
+  save() {
+    const quoted = (text) => `"${String(text).replaceAll('"', '""')}"`, rows = [];
+    for (const panel of this.panels) {
+      const { x, y, series } = panel.spec;
+      rows.push(["curve", quoted(`${x.title}${x.unit ? `, ${x.unit}` : ""}`), quoted(`${y.title}${y.unit ? `, ${y.unit}` : ""}`)].join(","));
+      series.forEach((each, at) => {
+        if (panel.off.has(at)) return;
+        spread(each.x).forEach((value, place) => rows.push([quoted(each.name), x.ticks ? quoted(x.ticks[value]) : value, each.y[place] ?? ""].join(",")));
+      });
+    }
+    keep(`${this.figure.id}.csv`, "text/csv", `${rows.join("\r\n")}\r\n`);
+  }
+}
+
+let following = false;
+
+const ends = ({ data: [x] }) => ({ min: x[0], max: x[x.length - 1] });
+
+/** All charts of a group show the same part of the time; each of its own all of it. */
+function zoomed(plot, group) {
+  if (following || !group) return;
+  following = true;
+  const { min, max } = plot.scales.x, own = ends(plot), whole = min <= own.min && max >= own.max;
+  for (const { panels, figure } of figures) {
+    for (const panel of panels) {
+      if (panel.spec.group !== group) continue;
+      if (panel.plot !== plot) panel.plot.setScale("x", whole ? ends(panel.plot) : { min, max });
+      figure.querySelector(".whole").hidden = whole;
+    }
+  }
+  following = false;
+}
+
+function zoom() {
+  for (const { panels } of figures) for (const { plot } of panels) plot.setScale("x", ends(plot));
+}
+
+const again = () => figures.forEach(({ panels }) => panels.forEach((panel) => panel.build()));
+
+/** Draws all charts of the page; those far below when they come into sight. */
+export function drawAll() {
+  const wanted = [...document.querySelectorAll("figure.chart")];
+  const draw = (figure) => { if (!figure.dataset.drawn) { figure.dataset.drawn = "yes"; figures.push(new Figure(figure)); } };
+  const seen = new IntersectionObserver((entries) => entries.forEach((entry) => {
+    if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
+  }), { rootMargin: "400px" });
+  wanted.forEach((each) => seen.observe(each));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  // Paper is white: colours and all charts are made for it.
+  const paper = (on) => { document.documentElement.classList.toggle("printing", on); if (on) wanted.forEach(draw); again(); };
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
+}
+
+if (document.querySelector("figure.chart")) drawAll();
