@@ -48,7 +48,7 @@ from mrclab.lab.faults.action import Action, Direction, FailureError
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
-from mrclab.results import report, verdict
+from mrclab.results import performance, report, verdict
 from mrclab.results.check import Check
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import LabEvent, RunResult
@@ -699,7 +699,8 @@ class Result(Frames):
 
     def frame(self, what: str = "goodput") -> dict[str, list[Any]]:
         """Return columns of equal length: `goodput` (bit/s from `t_s` on, until the next row or `seconds`), the hosts'
-        `samples` (counters since the lab came up), or the `events`. `t_s` counts from the start of the job."""
+        `samples` (counters since the lab came up), the `events`, or the `flows` (`performance.FLOWS`). `t_s` counts
+        from the start of the job."""
         if what == "goodput":
             edges = self.readings.edges[:-1]
             return {"t_s": edges.tolist(), "goodput_bps": self.readings.goodput_bps.tolist()}
@@ -712,7 +713,10 @@ class Result(Frames):
                 "what": [each.action.describe() for each in happened],
                 "error": [each.error for each in happened],
             }
-        raise UsageError(f"no frame '{what}'; there are goodput, samples and events")
+        if what == "flows":
+            flows = performance.of(self.run).flows
+            return {name: [getattr(each, name) for each in flows] for name in performance.FLOWS}
+        raise UsageError(f"no frame '{what}'; there are goodput, samples, events and flows")
 
     def report(self, path: str | Path) -> None:
         """Write the report, one HTML file. Raises WriteError if it cannot be written."""
@@ -790,6 +794,7 @@ def _experiment(
     if not bounded or duration is not None:
         document["duration"] = ENDLESS_S if duration is None else duration
     whole = {"name": "script", "title": f"{workload} on {lab.name}", "lab": lab._source[:4096], "clock": lab.clock}
+    whole["transport"] = lab.transport
     if "localised" in expect:
         raise JobError("localised needs the hosts' findings after each failure, which experiments note: mrclab run")
     text = json.dumps({**whole, "expect": dict(expect), "workload": document}, default=str, indent=1)

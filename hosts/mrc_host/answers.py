@@ -59,6 +59,7 @@ class Stream:
     began_ns: int
     ended_ns: int
     messages_per_s: float
+    completion_ns: Times | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

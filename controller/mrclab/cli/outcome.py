@@ -20,6 +20,7 @@ from mrclab.lab import payloads
 from mrclab.lab.session.counters import is_common
 from mrclab.lab.session.fidelity import UNMEASURED
 from mrclab.results import performance
+from mrclab.results.performance import FlowRow
 from mrclab.results.record import EXPLAINED, losses_of
 from mrclab.results.report import RECOVERY_HEADS, recovery_cells
 from mrclab.results.terminal import Terminal
@@ -27,6 +28,7 @@ from mrclab.runs import again, execute
 from mrclab.runs.again import EarlierRun, RepeatReport
 from mrclab.runs.execute import Outcome
 from mrclab.runs.experiment import Experiment, ExperimentError
+from mrclab.studies.cells.pages import write
 
 #: Differing parts of results that are named; `--json` names all.
 DIFFERING = 8
@@ -79,6 +81,7 @@ def run_and_show(
         trust_code=trust_code,
         recorded=recorded if earlier is None else earlier.experiment,
     )
+    write_flows(outcome)
     repetition = None if earlier is None else again.compared(earlier, outcome.result, outcome.folder)
     if as_json:
         measured = performance.of(outcome.result).document()
@@ -94,6 +97,14 @@ def run_and_show(
         raise SystemExit(Interrupted(outcome.signal).exit_code)
     same = repetition is None or repetition.passed
     raise SystemExit(0 if outcome.verdict.passed and same else 1)
+
+
+def write_flows(outcome: Outcome) -> None:
+    """Write the flows of a run, if it has any, into its folder: flows.csv, and flows.parquet where that can be."""
+    for left in outcome.folder.glob("flows.*"):
+        left.unlink()
+    if flows := performance.of(outcome.result).flows:
+        write(outcome.folder, "flows", FlowRow, flows, performance.FLOWS)
 
 
 def _show_repetition(earlier: EarlierRun, repetition: RepeatReport) -> None:

@@ -5,9 +5,11 @@ All of it comes from the hosts (`mrc_host.workloads.measure`); here it gets name
 
 from __future__ import annotations
 
+import bisect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 
 import numpy as np
@@ -15,7 +17,9 @@ import numpy as np
 from mrc_host.answers import FlowTimes, LatencyTimes, Measured, Stream, Times
 from mrc_topo.base import quantiles
 from mrc_topo.base.plain import encode
-from mrclab.results import steps
+from mrc_topo.schema import Lab
+from mrc_topo.topology import Topology
+from mrclab.results import steps, wire
 from mrclab.results.record import RunResult
 from mrclab.results.steps import TrainingSummary
 
@@ -24,6 +28,22 @@ TIMES = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99%", "99.9%")
 _times = attrgetter("min", "max", "typical", "mean", "stdev", "p99", "p99_9")
 #: Quantiles in the table of flows.
 _SHARES = (0.5, 0.99, 1.0)
+
+#: Columns of flows in tables and frames, and what they are.
+FLOWS = {
+    "number": "place in the list of flows, from 0; again in each iteration",
+    "source": "the host that sends",
+    "destination": "the host that receives",
+    "bytes": "size",
+    "start_s": "when it began, from the start of the run, s",
+    "completion_s": "from then until all of it was acknowledged at the requestor, s",
+    "alone_s": "completion time of a flow of this size between these hosts, alone in a healthy fabric, s",
+    "slowdown": "completion_s / alone_s",
+}
+#: Quantiles of slowdown.
+SLOWDOWNS = {"P50": 0.5, "P95": 0.95, "P99": 0.99, "P99.9": 0.999}
+#: Groups of flows by size.
+_MOST_SIZES = 10
 
 #: The title of a table has room for this many.
 _MOST_INDICES = 3
@@ -78,11 +98,39 @@ class FlowRow:
     source: str
     destination: str
     flow: FlowTimes
+    alone_ns: int | None = None
+    run_began_ns: int = 0
+
+    @property
+    def number(self) -> int:
+        """Its place in the list of flows, from 0."""
+        return self.flow.number
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.flow.bytes
+
+    @property
+    def start_s(self) -> float:
+        """When it began, from the start of the run."""
+        return (self.flow.began_ns - self.run_began_ns) / 1e9
+
+    @property
+    def alone_s(self) -> float | None:
+        """The time that it takes alone."""
+        return None if self.alone_ns is None else self.alone_ns / 1e9
 
     @property
     def completion_s(self) -> float:
         """The flow's completion time."""
         return (self.flow.ended_ns - self.flow.began_ns) / 1e9
+
+    @property
+    def slowdown(self) -> float | None:
+        """The completion time over the time that the flow takes alone (`wire.alone_ns`); None of a run whose record
+        lacks its lab."""
+        return None if self.alone_ns is None else self.completion_s * 1e9 / self.alone_ns
 
 
 @dataclass(frozen=True)
@@ -110,7 +158,13 @@ class Performance:
             "iterations": [{"host": each.host, **encode(each.times)} for each in self.iterations],
             "training": [] if self.training is None else [encode(self.training)],
             "flows": [
-                {"source": each.source, "destination": each.destination, **encode(each.flow)} for each in self.flows
+                {
+                    "source": each.source,
+                    "destination": each.destination,
+                    **encode(each.flow),
+                    **({} if each.alone_ns is None else {"alone_ns": each.alone_ns, "slowdown": each.slowdown}),
+                }
+                for each in self.flows
             ],
         }
         return {name: rows for name, rows in parts.items() if rows}
@@ -134,10 +188,13 @@ def of(result: RunResult) -> Performance:
     latency: list[LatencyRow] = []
     iterations: list[IterationsRow] = []
     flows: list[FlowRow] = []
+    alone = _alone(result)
     for name in ranks:
         found = measured(result, name)
         bandwidth += [StreamRow(name, ranks[int(peer)], each) for peer, each in (found.streams or {}).items()]
-        flows += [FlowRow(name, ranks[each.target], each) for each in found.flows or ()]
+        for each in found.flows or ():
+            least = alone(name, ranks[each.target], each.bytes)
+            flows.append(FlowRow(name, ranks[each.target], each, least, result.started_ns))
         if found.latency_ns is not None:
             latency.append(LatencyRow(name, ranks[found.latency_ns.peer], found.latency_ns))
         elif found.iteration_ns is not None and not found.flows:
@@ -147,6 +204,28 @@ def of(result: RunResult) -> Performance:
     # measured nothing of its own.
     kept = [] if latency or flows or training is not None else iterations
     return Performance(bandwidth, latency, kept, training, sorted(flows, key=lambda each: each.flow.number))
+
+
+def _alone(result: RunResult) -> Callable[[str, str, int], int | None]:
+    """Return a function of the least time of a flow, by the names of its hosts and its bytes, ns."""
+
+    @cache
+    def lab() -> tuple[Topology, str, int] | None:
+        asked = result.experiment
+        if not isinstance(asked, Mapping) or result.topology is None:
+            return None
+        return Topology(Lab.model_validate(result.topology)), asked["transport"], asked["workload"]["qps_per_peer"]
+
+    @cache
+    def alone(source: str, destination: str, nbytes: int) -> int | None:
+        found = lab()
+        if found is None:
+            return None
+        topology, transport, qps = found
+        ends = topology.host(source).index, topology.host(destination).index
+        return wire.alone_ns(topology, transport, qps, *ends, nbytes)
+
+    return alone
 
 
 def stream_rates(result: RunResult, source: str | None, destination: str | None) -> dict[str, float]:
@@ -181,6 +260,11 @@ def _fairness(streams: Sequence[StreamRow]) -> str:
     return f"; Jain's index of fairness {', '.join(indices)}" if 0 < len(indices) <= _MOST_INDICES else ""
 
 
+def _cells(times: Times) -> list[str]:
+    """Return times as cells under `TIMES`, in µs."""
+    return [quantiles.shown(ns, 1e-3, 2) for ns in _times(times)]
+
+
 def tables(result: RunResult) -> list[Table]:
     """Return the performance as tables of text; bandwidths are in Mb/s, times in µs."""
     found = of(result)
@@ -201,6 +285,13 @@ def tables(result: RunResult) -> list[Table]:
             for each in streams
         ]
         made.append(Table(f"bandwidth, Mb/s; messages per second{_fairness(streams)}", heads, rows))
+        rows = [
+            (f"{each.source} > {each.destination}", str(times.count), *_cells(times))
+            for each in streams
+            if (times := each.stream.completion_ns) is not None
+        ]
+        if rows:
+            made.append(Table("completion time of a message, µs", ("stream", "#messages", *TIMES), rows))
     if pairs := found.latency:
         heads = ("pair", "#bytes", "#iterations", *TIMES)
         rows = [
@@ -208,44 +299,56 @@ def tables(result: RunResult) -> list[Table]:
                 f"{each.source} > {each.destination}",
                 str(each.times.message_bytes),
                 str(each.times.count),
-                *(quantiles.shown(ns, 1e-3, 2) for ns in _times(each.times)),
+                *_cells(each.times),
             )
             for each in pairs
         ]
         made.append(Table("latency (half of the round trip), µs", heads, rows))
     if hosts := found.iterations:
         heads = ("host", "#iterations", *TIMES)
-        rows = [
-            (each.host, str(each.times.count), *(quantiles.shown(ns, 1e-3, 2) for ns in _times(each.times)))
-            for each in hosts
-        ]
+        rows = [(each.host, str(each.times.count), *_cells(each.times)) for each in hosts]
         made.append(Table("time of an iteration, µs", heads, rows))
     if found.training is not None:
         made += training_tables(found.training)
     if found.flows:
-        made.append(_flows(found.flows))
+        made += _flows(found.flows)
     return made
 
 
-def _flows(flows: Sequence[FlowRow]) -> Table:
-    """Return the table of flow completion times, one row per size and one for all."""
+def by_size(flows: Sequence[FlowRow]) -> list[tuple[str, Sequence[FlowRow]]]:
+    """Return flows by size, each group with the name of its sizes, and then all: a group for each size, or where there
+    are more than ten, ten of equally many flows (equal sizes stay together)."""
+    ordered = sorted(flows, key=lambda each: each.flow.bytes)
     sizes = sorted({each.flow.bytes for each in flows})
-    groups = [(str(size), [each for each in flows if each.flow.bytes == size]) for size in sizes]
-    if len(sizes) > 1:
-        groups.append(("all", list(flows)))
-    rows = [
-        (
-            name,
-            str(len(group)),
-            *(
-                quantiles.shown(quantiles.quantile([each.completion_s for each in group], share), 1e6, 2)
-                for share in _SHARES
-            ),
-            f"{np.mean([each.completion_s for each in group]) * 1e6:.2f}",
-        )
-        for name, group in groups
-    ]
-    return Table("flow completion time, µs", ("#bytes", "#flows", "P50", "P99", "max", "mean"), rows)
+    if len(sizes) > _MOST_SIZES:
+        ends = (ordered[-(-len(ordered) * part // _MOST_SIZES) - 1].flow.bytes for part in range(1, _MOST_SIZES + 1))
+        sizes = sorted(set(ends))
+    groups: dict[int, list[FlowRow]] = {size: [] for size in sizes}
+    for each in ordered:
+        groups[sizes[bisect.bisect_left(sizes, each.flow.bytes)]].append(each)
+    named: list[tuple[str, Sequence[FlowRow]]] = []
+    for size, group in groups.items():
+        least = group[0].flow.bytes
+        named.append((str(size) if least == size else f"{least} to {size}", group))
+    return [*named, ("all", ordered)] if len(named) > 1 else named
+
+
+def _flows(flows: Sequence[FlowRow]) -> list[Table]:
+    """Return the tables of completion times and of slowdown, by size of flow."""
+    times, slowdowns = [], []
+    for name, group in by_size(flows):
+        taken = [each.completion_s for each in group]
+        cells = (quantiles.shown(quantiles.quantile(taken, share), 1e6, 2) for share in _SHARES)
+        times.append((name, str(len(group)), *cells, f"{np.mean(taken) * 1e6:.2f}"))
+        slower = [each.slowdown for each in group if each.slowdown is not None]
+        cells = (quantiles.shown(quantiles.quantile(slower, share), 1, 2) for share in SLOWDOWNS.values())
+        if slower:
+            slowdowns.append((name, str(len(group)), f"{np.mean(slower):.2f}", *cells))
+    made = [Table("flow completion time, µs", ("#bytes", "#flows", "P50", "P99", "max", "mean"), times)]
+    if slowdowns:
+        title = "flow slowdown: completion time over the time that the flow takes alone"
+        made.append(Table(title, ("#bytes", "#flows", "mean", *SLOWDOWNS), slowdowns))
+    return made
 
 
 STEPS = {"all": "all steps", "broken": "with something broken", "whole": "with nothing broken"}

@@ -22,6 +22,7 @@ from mrclab.lab.faults.action import FailureError
 from mrclab.lab.management import denylist
 from mrclab.lab.requested import LabRequest
 from mrclab.runs.experiment import Experiment, ExperimentError, ProfileSpec, Workload
+from mrclab.runs.workload import fitted
 
 DEFAULT = "default"
 
@@ -48,11 +49,12 @@ def check_workload(
             raise ExperimentError(f"{where}: workload.hosts: {text}"[:600])
     try:
         kind = WORKLOADS[workload.name]
-        needed = kind.plan(len(names), kind.complete(workload.params)) * len(names)
+        params = fitted(topology, workload.name, workload.params, names)
+        needed = kind.plan(len(names), kind.complete(params)) * len(names)
     except WorkloadError as error:
         raise ExperimentError(f"{where}: {error}") from error
     free = psutil.virtual_memory().available
-    if memory and needed > free:
+    if memory and needed > free and topology.lab.payload != "length":
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)

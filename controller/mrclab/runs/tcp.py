@@ -26,7 +26,7 @@ from mrclab.lab.hosts.hostnet import ROUTER
 from mrclab.lab.hosts.hostprocess import HostProcess
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.session.real import RealSession
-from mrclab.runs.workload import WorkloadSpec
+from mrclab.runs.workload import WorkloadSpec, fitted
 
 PORT = 5201
 READY_S = 60.0
@@ -115,9 +115,10 @@ def run(session: RealSession, spec: WorkloadSpec, over: str) -> TcpResult:
     places = addresses(session.topology, names, over)
     with routed(session, names, over), contextlib.ExitStack() as stack:
         ranks = []
+        params = fitted(session.topology, spec.workload, spec.params, names)
         for rank, name in enumerate(names):
             config = {
-                "workload": spec.workload, "params": spec.params, "rank": rank, "addresses": places, "port": PORT,
+                "workload": spec.workload, "params": params, "rank": rank, "addresses": places, "port": PORT,
                 "streams": spec.qps_per_peer, "timeout_s": spec.limit_s,
             }  # fmt: skip
             words = [sys.executable, "-P", "-m", "mrc_host.tcp", json.dumps(config)]

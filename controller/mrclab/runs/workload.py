@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from mrc_host.requests import ConnectJob, PrepareJob, RankAttributes, StopJobAfter, WindDownJob
+from mrc_host.workloads import WORKLOADS
+from mrc_host.workloads.base import Surroundings
 from mrc_topo import addressing
 from mrc_topo.base.rpc import Request
+from mrc_topo.topology import Topology
 from mrclab.lab.session.base import Session
 
 A = TypeVar("A")
@@ -37,6 +40,14 @@ class WorkloadSpec:
     cc_profile: str = "default"
 
 
+def fitted(topology: Topology, workload: str, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a workload's parameters as its ranks on these hosts of a lab get them."""
+    lab = topology.lab
+    racks = [topology.t0_of(topology.host(name).index) for name in names]
+    found = Surroundings(lab.host_rate_bps, racks, lab.seed, lab.payload == "length")
+    return WORKLOADS[workload].fitted(params, found)
+
+
 def set_up(session: Session, job: str, spec: WorkloadSpec, names: Sequence[str]) -> None:
     """Create the regions and queue pairs of a job on these hosts, in the order of their ranks, and connect them.
 
@@ -45,12 +56,13 @@ def set_up(session: Session, job: str, spec: WorkloadSpec, names: Sequence[str])
     """
     hosts = [session.hosts[name] for name in names]
     addresses = [addressing.text(session.topology.host(name).address) for name in names]
+    params = fitted(session.topology, spec.workload, spec.params, names)
     attributes = [
         host.ask(
             PrepareJob(
                 job,
                 spec.workload,
-                dict(spec.params),
+                params,
                 rank,
                 list(names),
                 addresses,

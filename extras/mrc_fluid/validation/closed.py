@@ -17,7 +17,7 @@ from mrc_fluid.validation.outcome import ScenarioOutcome
 from mrc_fluid.validation.scenario import NIC_BPS, FlowSpec, Quantity, Scenario
 from mrc_host.proto.wire.fields import Opcode
 from mrc_topo.topology import Topology
-from mrclab.runs.ideal import ETHERNET_BYTES, costs, message_bytes
+from mrclab.results.wire import ETHERNET_BYTES, costs, message_bytes
 
 #: Messages without payload, by the fact that counts them (`packets.FACTS`).
 MESSAGES = {

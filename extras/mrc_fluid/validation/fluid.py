@@ -17,7 +17,7 @@ from mrc_topo.graph_topology import build_topology
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
 from mrclab.lab import describe
-from mrclab.runs.ideal import costs, payload_share
+from mrclab.results.wire import costs, payload_share
 
 
 def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels: Kernels) -> ScenarioOutcome:

@@ -48,6 +48,17 @@ class Channel(Protocol):
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What of a lab a workload may depend on: the rate of all links of a host together, the rack (T0) of each rank, the
+    lab's seed, and whether packets carry only the length of their payload."""
+
+    host_bps: int
+    racks: Sequence[int]
+    seed: int
+    length_only: bool
+
+
+@dataclass(frozen=True)
 class Parameters:
     """The parameters of a workload; `iterations` bounds its loop. Each workload has a subclass of its own."""
 
@@ -119,6 +130,11 @@ class Workload(abc.ABC, Generic[P]):
             key: str((folder / value).absolute()) if key in cls.files and value else value
             for key, value in params.items()
         }
+
+    @classmethod
+    def fitted(cls, params: Mapping[str, Any], lab: Surroundings) -> dict[str, Any]:
+        """Return parameters with what the lab gives, where the user gives none."""
+        return dict(params)
 
     @classmethod
     def notes(cls, params: P) -> Sequence[str]:

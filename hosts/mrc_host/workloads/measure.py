@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class Meter:
         self._stride = 1
         self._posted: list[int] = []
         self._completed: list[int] = []
+        self._in_flight: deque[int] = deque()
+        self._times = Distribution()
 
     def posted(self, now: int) -> None:
         """Record that the next message was handed to the queue pair."""
@@ -89,10 +91,12 @@ class Meter:
         if self.posts % self._stride == 0:
             self._posted.append(now)
         self.posts += 1
+        self._in_flight.append(now)
 
     def completed(self, now: int) -> None:
         """Record that the oldest message in flight was acknowledged."""
         self._last = now
+        self._times.add(now - self._in_flight.popleft())
         if self.completions % self._stride == 0:
             self._completed.append(now)
         self.completions += 1
@@ -112,7 +116,8 @@ class Meter:
         return best * self.message_bytes * 8e9
 
     def summary(self) -> Stream:
-        """Return the messages and bytes acknowledged, peak and average in bits per second, and messages per second.
+        """Return the messages and bytes acknowledged, peak and average in bits per second, messages per second, and the
+        messages' times from post to completion.
 
         The average is over the stream's own time, from `began_ns` to `ended_ns`. Averages of streams that share a link
         and end at different times add up to more than the link carries.
@@ -129,4 +134,5 @@ class Meter:
             began_ns=self._first,
             ended_ns=self._last,
             messages_per_s=rate,
+            completion_ns=self._times.summary(),
         )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mrc_host.workloads import WORKLOADS, WorkloadError
 from mrc_host.workloads.base import PERIOD, differing, fill, period
-from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, _placed
+from mrc_host.workloads.flows import ConnectionMatrix, FlowsParameters, placed_flows
 from mrc_host.workloads.measure import MARKS, Distribution, Meter
 from mrc_host.workloads.streams import Streams
 from mrclab.cli.available import SECTIONS
@@ -34,6 +34,14 @@ PARAMS: dict[str, dict[str, Any]] = {
     "write_lat": {},
     "broadcast": {"size_bytes": 1000, "root": 1, "piece_bytes": 300},
     "flows": {"flows": [[0, 1, 100, 0], [1, 0, 300, 40], [0, 1, 5, 90]]},
+    "load": {
+        "time_ns": 4000,
+        "host_bps": 10**10,
+        "sizes": [[3000, 100]],
+        "arrivals": "deterministic",
+        "all_to_all_bytes": 50,
+        "seed": 1,
+    },
     "trace": {
         "model": "gpt3-6.7b",
         "layers": 1,
@@ -71,7 +79,7 @@ def takes_part(name: str, size: int, rank: int) -> bool:
 
 LOCKSTEP = {
     *("ring_all_reduce", "reduce_scatter", "all_gather", "tree_all_reduce", "all_to_all", "broadcast", "write_lat"),
-    *("training", "flows", "trace"),
+    *("training", "flows", "load", "trace"),
 }
 
 
@@ -232,6 +240,10 @@ def test_meter_agrees_with_the_arithmetic_of_perftest(gaps: list[tuple[int, int]
     assert got.messages_per_s == pytest.approx(1e9 * count / (completed[-1] - posted[0]))
     best = max((j - i + 1) / (completed[j] - posted[i]) for i in range(count) for j in range(i, count))
     assert got.peak_bps == pytest.approx(8e12 * best)
+    taken = [end - begin for begin, end in zip(posted, completed, strict=True)]
+    assert got.completion_ns is not None
+    assert (got.completion_ns.min, got.completion_ns.max) == (min(taken), max(taken))
+    assert got.completion_ns.mean == pytest.approx(sum(taken) / count)
 
 
 def test_a_meters_memory_is_bounded_and_its_peak_still_there() -> None:
@@ -285,7 +297,7 @@ def test_a_whole_vector_of_another_iteration_differs() -> None:
     )
 )
 def test_flows_of_a_rank_do_not_share_bytes(flows: list[tuple[int, int, int]]) -> None:
-    placed = _placed(6, tuple(flows))
+    placed = placed_flows(6, tuple(flows))
     for rank in range(6):
         mine = sorted((each.offset, each.offset + each.bytes) for each in placed if rank in (each.source, each.target))
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(mine))

@@ -29,6 +29,7 @@ SMALL_LOADS: dict[str, dict[str, Any]] = {
     "write_lat": {},
     "broadcast": {"size_bytes": 9000, "piece_bytes": 4000},
     "flows": {"flows": [[0, 1, 5000, 0], [1, 0, 3000, 1_000_000], [0, 1, 9]]},
+    "load": {"load": 0.1, "time_ns": 20_000_000, "sizes": [[2000, 50], [9000, 100]], "seed": 3},
     "trace": {
         "model": "gpt3-6.7b",
         "layers": 1,

@@ -34,10 +34,10 @@ from mrclab.results.performance import FlowRow, IterationsRow, LatencyRow, Strea
 from mrclab.results.provenance import policy_digests
 from mrclab.results.record import Numbers, RunResult
 from mrclab.results.recording import Recording
+from mrclab.results.wire import payload_share
 from mrclab.runs import execute, precheck
 from mrclab.runs.compare import lost_between_switches, seconds_per_iteration
 from mrclab.runs.experiment import Experiment, Tree
-from mrclab.runs.ideal import payload_share
 from mrclab.studies.engine import Task
 
 M = TypeVar("M", bound=Model)
@@ -196,7 +196,7 @@ class Measured:
     `iteration_s`: of one iteration over all ranks, None if it failed. `lost`: packets that failures took from links
     between switches. `qps` sent, and of them `qps_hit` took an EV for bad across the first broken element, the last of
     these `found_s` after it broke. `host_bps`: capacity of a host. `watched`: by host or port of `Cell.watch`.
-    `payload_share`: of all that the links of a host carry that sends as much as it receives (`ideal.payload_share`),
+    `payload_share`: of all that the links of a host carry that sends as much as it receives (`wire.payload_share`),
     None without such streams. `counters`: sums over all hosts of `RunResult.counted`.
     `evs_bad`: EVs that are ASSUMED_BAD at the end. `active_evs` and `ev_changes`: of the host `Cell.watch_evs`.
     """

@@ -18,6 +18,7 @@ import numpy as np
 
 from mrc_host.answers import Times
 from mrc_host.policy import PolicyError
+from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
 from mrc_topo.units import Unit
@@ -104,6 +105,17 @@ EXPERIMENT = {
     "latency_p99_s": Measure("latency, P99", Unit.TIME, "its 99 % quantile, s; of 100 messages and more"),
     "stream_least_bps": Measure("slowest stream", Unit.RATE, "the slowest stream, bit/s"),
     "stream_most_bps": Measure("fastest stream", Unit.RATE, "the fastest stream, bit/s"),
+    "fct_s": Measure("flow completion time", Unit.TIME, "median of all flows' completion times, s"),
+    "fct_p99_s": Measure("flow completion time, P99", Unit.TIME, "their 99 % quantile, s; of 100 flows and more"),
+    "flow_slowdown": Measure(
+        "flow slowdown",
+        Unit.COUNT,
+        "mean of completion time over the time that a flow takes alone (docs/howto/load-a-fabric.md)",
+    ),
+    "flow_slowdown_p50": Measure("flow slowdown, median", Unit.COUNT, "its median"),
+    "flow_slowdown_p95": Measure("flow slowdown, P95", Unit.COUNT, "its 95 % quantile; of 20 flows and more"),
+    "flow_slowdown_p99": Measure("flow slowdown, P99", Unit.COUNT, "its 99 % quantile; of 100 flows and more"),
+    "flow_slowdown_p99_9": Measure("flow slowdown, P99.9", Unit.COUNT, "its 99.9 % quantile; of 1000 flows and more"),
     "jain": Measure("Jain's index", Unit.COUNT, "Jain's index of fairness of all streams"),
     "dip": Measure(
         "lowest goodput, of before", Unit.SHARE, "lowest goodput after what broke, as a share of that before"
@@ -264,6 +276,13 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
     if pairs := [each.times for each in measured.latency]:
         found["latency_s"] = max(each.typical for each in pairs) / 1e9
         found["latency_p99_s"] = _tail(pairs)
+    if measured.flows:
+        taken = [each.completion_s for each in measured.flows]
+        found |= {"fct_s": quantiles.quantile(taken, 0.5), "fct_p99_s": quantiles.quantile(taken, 0.99)}
+    if slowdowns := [each.slowdown for each in measured.flows if each.slowdown is not None]:
+        found["flow_slowdown"] = float(np.mean(slowdowns))
+        for name, share in performance.SLOWDOWNS.items():
+            found[f"flow_slowdown_{name.lower().replace('.', '_')}"] = quantiles.quantile(slowdowns, share)
     if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
         found["jain"] = performance.jain(rates)
