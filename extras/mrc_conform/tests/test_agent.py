@@ -48,4 +48,7 @@ def test_adapter_in_c_asks_by_mrc_h(tmp_path: pathlib.Path) -> None:
         "--device", "agent", "--adapter", str(program), "--only", "protection", "-o", str(tmp_path / "o"), "--json"
     )
     assert done.stdout, done.stderr
-    assert json.loads(done.stdout)["counts"]["passed"] == len(select(["protection"]))
+    counts = json.loads(done.stdout)["counts"]
+    # The adapter offers no settings and no second queue pair.
+    assert counts["passed"] >= 18
+    assert counts["passed"] + counts["skipped"] == len(select(["protection"]))
