@@ -19,7 +19,7 @@ def test_page_escapes_its_values_and_refuses_a_missing_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(1.23456, "1.235"), (1234567.0, "1234567"), (None, ""), (7, "7"), (True, "True")]
+    ("value", "shown"), [(1.23456, "1.235"), (1234567.0, "1,234,567"), (None, ""), (7, "7"), (True, "True")]
 )
 def test_number_of_a_page_has_four_digits(value: object, shown: str) -> None:
     assert pages.number(value) == shown

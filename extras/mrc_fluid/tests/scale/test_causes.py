@@ -91,7 +91,7 @@ def test_a_run_of_any_cluster_can_have_days_of_failures(tmp_path: pathlib.Path, 
     shown = runner.invoke(app, asked)
     assert shown.exit_code == 0, shown.output
     assert "MRC, 4 planes:" in shown.stdout
-    assert "100.00%" in shown.stdout
+    assert "100 %" in shown.stdout
     assert "effective training time" in shown.stdout
     found = json.loads(runner.invoke(app, [*asked, "--json"]).stdout)["year"]
     assert [each["hours"] for each in found] == [720.0, 720.0]
