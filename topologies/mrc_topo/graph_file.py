@@ -312,13 +312,15 @@ def _with_variables(text: str) -> str:
     """Return a text with the values of its variables, as containerlab puts them in place before it reads a file."""
 
     def value(match: re.Match[str]) -> str:
-        known = os.environ.get(match["name"] or match["bare"], None)
+        known = os.environ.get(match["name"] or match["bare"])
         how, other = match["how"] or "", match["other"] or ""
         there = known is not None and (bool(known) or not how.startswith(":"))
         if how.endswith("+"):
             return other if there else ""
+        if known is not None and there:
+            return known
         # containerlab leaves a variable that nothing sets as it is.
-        return known if there and known is not None else other if how else match[0]
+        return other if how else match[0]
 
     return _VARIABLE.sub(value, text)
 

@@ -574,7 +574,7 @@ class NodeRole(Enum):
 
 
 class Parallel(Enum):
-    """What becomes of several links between two switches of an imported file."""
+    """Treatment of several links between two switches of an imported file."""
 
     REFUSE = "refuse"
     MERGE = "merge"

@@ -49,8 +49,8 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of a lab a workload may depend on: the rate of all links of a host together, the rack (T0) of each rank, the
-    lab's seed, and whether packets carry only the length of their payload."""
+    """Properties of a lab that a workload may depend on: the rate of all links of a host together, the rack (T0) of
+    each rank, the lab's seed, and whether packets carry only the length of their payload."""
 
     host_bps: int
     racks: Sequence[int]

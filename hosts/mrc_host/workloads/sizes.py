@@ -114,15 +114,22 @@ def read_sizes(path: Path) -> Points:
     return checked(((f"{name}:{line}", row) for line, row in read_table(path, COLUMNS)), f"{name}:1")
 
 
-def read_table(path: Path, columns: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """Return the rows of a CSV file that has exactly these columns, each with its line. Raises WorkloadError."""
+def read_table(path: Path, columns: Sequence[str], least: int | None = None) -> list[tuple[int, list[str]]]:
+    """Return the rows of a CSV file that has these columns, or the first `least` of them, each with its line.
+
+    Raises:
+        WorkloadError: it has others, or a row has more or fewer values; the text names the line.
+    """
     try:
         reader = csv.reader(read_text(path, str(path)).splitlines())
     except DocumentError as error:
         raise WorkloadError(str(error)) from error
     head = [each.strip() for each in next(reader, [])]
     rows = [(reader.line_num, row) for row in reader if row]
-    bad = 1 if head != list(columns) else next((line for line, row in rows if len(row) != len(columns)), 0)
-    if bad:
-        raise WorkloadError(f"{printable(str(path))}:{bad}: give a CSV file with the columns {', '.join(columns)}")
+    name, usage = printable(str(path)), f"give a CSV file with the columns {', '.join(columns)}"
+    if head not in (list(columns), list(columns[:least])):
+        raise WorkloadError(f"{name}:1: the columns are {printable(', '.join(head))!r}; {usage}")
+    for line, row in rows:
+        if len(row) != len(head):
+            raise WorkloadError(f"{name}:{line}: {len(row)} values for {len(head)} columns; {usage}")
     return rows
