@@ -20,7 +20,7 @@ class DeviceError(MrclabError):
 
 
 class Need(Enum):
-    """What a case needs that not every device offers. Cases that need more than a device offers do not run."""
+    """Abilities that a case needs and not every device offers. Cases that need more than a device offers do not run."""
 
     EXACT_TIME = "a clock that the kit advances"
     MEMORY = "a look at the device's memory"

@@ -25,7 +25,7 @@ Reason = Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class Profile(Model):
-    """What a device claims; without anything but its name it claims all."""
+    """Claims of a device; without anything but its name it claims all."""
 
     device: Annotated[str, Field(min_length=1, max_length=200, description="name and version")]
     cannot: Annotated[

@@ -27,7 +27,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Trace:
-    """What a switch's program does with packets: the events of each, in order, and what the replay does not show."""
+    """Events of each packet in a switch's program, in order, and notes on what the replay does not show."""
 
     packets: list[list[Event]]
     notes: list[str]

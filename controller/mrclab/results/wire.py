@@ -1,4 +1,4 @@
-"""What flows put on the wire, from the sizes of headers, and how long packets take on empty, healthy paths."""
+"""Bytes of flows on the wire, from the sizes of headers, and how long packets take on empty, healthy paths."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OUTER_BYTES = {0: 0, 1: _size("IPV6"), 2: _size("IPV6", "SRH") + SEGMENT_BYTES}
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a transport puts on the wire, bytes with Ethernet header: `data_bytes` for a write and `frame_bytes` for
+    """Bytes of a transport on the wire, with Ethernet header: `data_bytes` for a write and `frame_bytes` for
     one full packet of it, of which there are `packets`, `ack_bytes` for each acknowledgement, of which a write has
     `acks`; over `ports` of a host."""
 

@@ -11,7 +11,7 @@ from mrc_conform.device import Need, PathState, Settings
 from mrc_conform.script import NackReason, Script
 
 _EV = Area.EV
-#: So many EVs that two random ones are different.
+#: The number of EVs with which two random ones are hardly ever the same.
 _MANY = 256
 _ONE_PLANE = Settings(planes=1, tail_probe=False, ev_count=8, ev_active=4, ev_min_active=1, probe_interval_ns=10**12)
 _TWO_PLANES = Settings(planes=2, tail_probe=False, ev_count=16, ev_active=8, ev_min_active=1, probe_interval_ns=10**12)

@@ -16,6 +16,8 @@ _DATA = ("WRITE_FIRST", "WRITE_MIDDLE", "WRITE_LAST", "WRITE_ONLY")
 #: Rule (c) alone: one EV more than packets, so that none overtakes another on its EV.
 _RACK = Settings(planes=1, tail_probe=False, same_ev_inference=False, ev_count=64, ev_active=32)
 _SAME_EV = Settings(planes=1, tail_probe=False, rack_inference=False, ev_count=2, ev_active=1, ev_min_active=1)
+#: One proof revives an EV, and no probe comes to give it.
+_PROVED_ONCE = replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12)
 
 
 @case(
@@ -193,7 +195,7 @@ def _guess(c: Script) -> tuple[Packet, Packet]:
     Need.POST,
     Need.EVS,
     Need.EXACT_TIME,
-    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+    settings=_PROVED_ONCE,
 )
 def loss_proved(c: Script) -> None:
     first, second = _guess(c)
@@ -211,7 +213,7 @@ def loss_proved(c: Script) -> None:
     Need.POST,
     Need.EVS,
     Need.EXACT_TIME,
-    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+    settings=_PROVED_ONCE,
 )
 def loss_disproved(c: Script) -> None:
     first, _ = _guess(c)
@@ -229,7 +231,7 @@ def loss_disproved(c: Script) -> None:
     Need.POST,
     Need.EVS,
     Need.EXACT_TIME,
-    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+    settings=_PROVED_ONCE,
 )
 def loss_disproved_early(c: Script) -> None:
     first, _ = _guess(c)
@@ -248,7 +250,7 @@ def loss_disproved_early(c: Script) -> None:
     Need.POST,
     Need.EVS,
     Need.EXACT_TIME,
-    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+    settings=_PROVED_ONCE,
 )
 def loss_disproved_late(c: Script) -> None:
     first, _ = _guess(c)
@@ -412,7 +414,7 @@ def loss_same_ev_only(c: Script) -> None:
     Need.POST,
     Need.EVS,
     Need.EXACT_TIME,
-    settings=replace(_RACK, probes_to_revive=1, probe_interval_ns=10**12),
+    settings=_PROVED_ONCE,
 )
 def loss_beside_guess(c: Script) -> None:
     first, _ = _guess(c)

@@ -160,6 +160,12 @@ def _equal_planes(c: Script, packets: int = 48) -> None:
     c.check(abs(load[0] - load[1]) <= 8, f"plane 0 carried {load[0]} packets, plane 1 {load[1]}")
 
 
+def _deny_plane(c: Script, plane: int) -> None:
+    """Deny all EVs of a plane."""
+    for entry in c.evs(lambda entry: entry.plane == plane):
+        c.device.deny(c.dut, entry.value, True)
+
+
 @case(
     "shared-planes",
     _CC,
@@ -176,8 +182,7 @@ def _equal_planes(c: Script, packets: int = 48) -> None:
 )
 def shared_planes(c: Script) -> None:
     other = c.second()
-    for entry in c.evs(lambda entry: entry.plane == 1):
-        c.device.deny(c.dut, entry.value, True)
+    _deny_plane(c, 1)
     other.reset()
     c.post(48 * c.settings.mtu)
     load = Counter(packet.port for packet in c.drain())
@@ -199,8 +204,7 @@ def shared_planes(c: Script) -> None:
 )
 def shared_planes_both(c: Script) -> None:
     other = c.second()
-    for entry in c.evs(lambda entry: entry.plane == 1):
-        c.device.deny(c.dut, entry.value, True)
+    _deny_plane(c, 1)
     c.post(400 * c.settings.mtu)
     other.post(20 * c.settings.mtu)
     load = Counter(packet.port for packet in other.drain())

@@ -70,7 +70,7 @@ class RunAnswer(Answer):
 
 
 class Measure(NamedTuple):
-    """What a column of a run is: its name for people, its unit, and what it means."""
+    """Description of a column of a run: its name for people, its unit, and what it means."""
 
     name: str
     unit: Unit
