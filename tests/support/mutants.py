@@ -26,7 +26,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -203,12 +203,15 @@ def _changes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Change]]:
         last = _last(node)
         if last and isinstance(getattr(node, "ctx", None), ast.Load):
             similar[last][ast.unparse(node)] = node
+    # A local that is a short name for an attribute is the same object as this.
+    same = {frozenset((ast.unparse(node.targets[0]), ast.unparse(node.value)))
+            for node in nodes if isinstance(node, ast.Assign) and len(node.targets) == 1}  # fmt: skip
     yield from _removals(function)
     for node in nodes:
         yield from _removals(node)
         yield from _operators(node)
         if isinstance(node, ast.Call):
-            yield from _arguments(node, similar)
+            yield from _arguments(node, similar, same)
 
 
 def _removals(node: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
@@ -239,14 +242,17 @@ def _operators(node: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
         yield node, Change(node.func, "id", None, Kind.ARITHMETIC, "max" if node.func.id == "min" else "min")
 
 
-def _arguments(call: ast.Call, similar: Mapping[str, Mapping[str, ast.AST]]) -> Iterator[tuple[ast.AST, Change]]:
+def _arguments(
+    call: ast.Call, similar: Mapping[str, Mapping[str, ast.AST]], same: Container[frozenset[str]]
+) -> Iterator[tuple[ast.AST, Change]]:
     """Yield calls with another EV, peer or transmission of the function: an expression that ends in the same name."""
     places: list[tuple[ast.AST, str, int | None, ast.expr]]
     places = [(call, "args", index, value) for index, value in enumerate(call.args)]
     places += [(keyword, "value", None, keyword.value) for keyword in call.keywords]
     for holder, field, index, value in places:
         texts = similar.get(_last(value) or "", {})
-        others = [other for text, other in texts.items() if text != ast.unparse(value)]
+        own = ast.unparse(value)
+        others = [other for text, other in texts.items() if text != own and frozenset((text, own)) not in same]
         for other in others[:1]:
             yield call, Change(holder, field, index, Kind.ARGUMENT, other)
 
