@@ -337,6 +337,8 @@ class Bench(Generic[M]):
         self.folder, self.paths, self.limit_s, self.workers = folder, paths, limit_s, workers
         self.outcomes: list[Outcome[M]] = []
         self.shown: Callable[[Outcome[M]], None] = lambda _: None
+        #: How the tests begin that run before all others.
+        self.first = ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -371,12 +373,15 @@ class Bench(Generic[M]):
 
     def _chosen(self, tests: Sequence[str]) -> list[str]:
         chosen: list[str] = []
-        left = self.limit_s
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
-            left -= self.seconds[test]
-            if left < 0 and chosen:
-                break
-            chosen.append(test)
+        # Each kind has the time that there is, or the many short tests would leave none for the others.
+        for those in (True, False):
+            kind = [test for test in tests if bool(self.first and test.startswith(self.first)) is those]
+            left = self.limit_s
+            for test in sorted(kind, key=lambda test: (self.seconds[test], test)):
+                left -= self.seconds[test]
+                if left < 0 and chosen:
+                    break
+                chosen.append(test)
         return chosen
 
     def _fork(self, work: Callable[[], None]) -> int:
@@ -531,6 +536,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--table", action="store_true", help="all that the table of the protocol lacks, into the table")
     parser.add_argument("--again", action="store_true", help="with --table: those that nothing notices, too")
     parser.add_argument("--seconds", type=float, default=20.0, help="of tests for each mutant (default: 20)")
+    parser.add_argument("--first", default="", help="tests that begin so run first, in seconds of their own")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="at a time (default: one per core)")
     given = parser.parse_args(arguments)
     part = PARTS[given.part]
@@ -538,7 +544,7 @@ def main(arguments: Sequence[str]) -> int:
     with scratch("mutants") as folder:
         os.environ["TMPDIR"] = str(folder)
         bench = Sampled(folder, part.paths(), given.seconds, given.workers)
-        bench.shown = _show
+        bench.shown, bench.first = _show, given.first
         if not given.table:
             bench.sample = (given.sample, given.seed)
             outcomes = run(part, bench)
