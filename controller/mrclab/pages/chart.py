@@ -69,7 +69,8 @@ class Series:
 class Axis:
     """An axis: its name, and the unit of its values: one of `Unit` in full (bit/s, s, bytes, a share), or a word.
 
-    `ticks`: names of the places 0, 1, ... where x is no number. `zero`: it begins at 0 in any case.
+    `ticks`: names of the places 0, 1, ... where x is no number. `zero`: it begins at 0 in any case. `span`: where it
+    begins and ends; None: with its values.
     """
 
     title: str
@@ -77,6 +78,7 @@ class Axis:
     ticks: Sequence[str] = ()
     log: bool = False
     zero: bool = False
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ def panel(chart: Chart, group: str) -> dict[str, Any]:
         places = sorted({float(x) for each in chart.series for x in _numbers(each.x) / across})
         if len(places) <= LOG_TICKS:
             made["x"] |= {"at": places, "names": [place_text(chart.x, each) for each in places]}
+    if chart.x.span is not None:
+        made["x"]["span"] = [each / across for each in chart.x.span]
     if group:
         made["group"] = group
     if chart.level is not None:

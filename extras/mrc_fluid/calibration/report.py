@@ -67,19 +67,20 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
 
 
 def marks_of(made: CalibrationRun) -> list[Mark]:
-    """Return the failures of a run: one mark for all of a moment, until the last of them is repaired."""
-    end = float(made.result.series()["time_s"][-1])
+    """Return the failures of a run: one mark for all of a bin, from its begin, until the last of them is repaired."""
+    cluster = made.result.loaded.cluster
+    end = cluster.duration / 1e9
     failed: dict[int, dict[tuple[str, int | None], float]] = {}
     texts: dict[int, list[str]] = {}
     for each in sorted(made.result.loaded.events, key=lambda event: event.at):
-        key = each.name, each.lanes
+        key, at = (each.name, each.lanes), each.at // cluster.bin * cluster.bin
         if each.by > 0:
-            failed.setdefault(each.at, {})[key] = end
-            texts.setdefault(each.at, []).append(each.what)
+            failed.setdefault(at, {})[key] = end
+            texts.setdefault(at, []).append(each.what)
         else:
             for same in failed.values():
                 if same.get(key) == end:
-                    same[key] = each.at / 1e9
+                    same[key] = at / 1e9
     more = {at: f" and {len(found) - 1} more" if len(found) > 1 else "" for at, found in texts.items()}
     return [Mark(at / 1e9, texts[at][0] + more[at], True, max(same.values())) for at, same in failed.items()][:MARKED]
 
@@ -87,7 +88,7 @@ def marks_of(made: CalibrationRun) -> list[Mark]:
 def charts_of(made: CalibrationRun, series: Mapping[str, Floats], unknown: Mapping[Modelled, str]) -> list[Chart]:
     """Return the charts of a run; what is not modelled ends with the first failure."""
     time, cluster = series["time_s"], made.result.loaded.cluster
-    marks, seconds = marks_of(made), Axis("time", "s")
+    marks, seconds = marks_of(made), Axis("time", "s", span=(0.0, cluster.duration / 1e9))
     before = time < min((each.at for each in marks), default=np.inf)
 
     def lines(curves: Mapping[str, Floats], of: Modelled | None = None) -> list[Series]:
@@ -224,7 +225,7 @@ def _jobs(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[st
 def _steps(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[str]]:
     cluster = made.result.loaded.cluster
     rows = []
-    numbers = {int(each.at * 1e9 // cluster.bin): number for number, each in enumerate(marks_of(made), 1)}
+    numbers = {round(each.at * 1e9 / cluster.bin): number for number, each in enumerate(marks_of(made), 1)}
     for step in made.result.steps:
         what = "; ".join(step.what[:4]) + (f"; and {len(step.what) - 4} more" if len(step.what) > 4 else "")
         rows.append(
