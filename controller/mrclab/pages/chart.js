@@ -128,7 +128,7 @@ export class Panel {
       const own = 8 + Math.ceil(Math.max(spec.group ? GUTTER : 16, ...(this.words[at] ?? []).map(([, text]) => wide(text))));
       return at === 1 ? Math.max(own, ...(this.beside ?? []).map((each) => each.left ?? 0), (this.left = own)) : own;
     };
-    const range = (scale) => (plot, low, high) => bounds(low ?? 0, high ?? 0, scale.zero);
+    const range = ({ zero, span = [] }) => (plot, low, high) => bounds(Math.min(low ?? 0, ...span), Math.max(high ?? 0, ...span), zero);
     const y = (at, scale, more) => axis(at, (each) => scale.words ? scale.words(each) : digits(each), {
       size: upright(at), space: 34, ...more });
     const slot = () => (names ? (this.place.clientWidth - 60) / names.length : 0);

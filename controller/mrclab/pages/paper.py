@@ -175,7 +175,8 @@ def _panel(plot: Any, panel: Chart, whole: Chart) -> None:
             plot.plot(x, y, marker, markersize=3.5, color=colour, label=each.name)
         else:
             plot.plot(x, y, marker=marker if each.line is Line.POINTS else None, markersize=3.5, **style)
-    begin, end = charts.bounds(min(lows, default=0.0), max(highs, default=1.0), panel.y.zero)
+    span = [each / up for each in panel.y.span or ()]
+    begin, end = charts.bounds(min([*lows, *span], default=0.0), max([*highs, *span], default=1.0), panel.y.zero)
     plot.set_ylim(begin, end)
     starts = f" (from {digits(begin, 3)})" if begin > 0 else ""
     plot.set_ylabel("\n".join(textwrap.wrap(charts.titled(panel.y, symbol) + starts, 26)))
