@@ -203,6 +203,17 @@ export class Panel {
     for (const { at, breaks } of this.spec.edges ?? []) edge(at, breaks ? "down" : "ev-good", bbox.top, [5, 3]);
     ctx.setLineDash([]);
     ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    // Values of names are bars where the axis has their 0.
+    this.spec.series.forEach((each, at) => {
+      if (!each.dots || !this.spec.x.ticks || this.off.has(at) || plot.scales.y.min > 0) return;
+      ctx.fillStyle = ink(each.colour); ctx.globalAlpha = 0.35;
+      const wide = Math.min(28 * ratio, (bbox.width / this.spec.x.ticks.length) * 0.7 / this.spec.series.length), floor = plot.valToPos(0, "y", true);
+      this.data[at + 1].forEach((value, place) => {
+        if (value === null || value === undefined) return;
+        const y = plot.valToPos(value, "y", true);
+        ctx.fillRect(plot.valToPos(this.data[0][place], "x", true) - wide / 2, Math.min(y, floor), wide, Math.abs(floor - y));
+      });
+    });
     const hidden = this.spec.hidden ?? [];
     for (let at = 0; at < hidden.length; at += 2) {
       const { of, column } = hidden[at], [x, least, most] = [this.data[0], this.data[column], this.data[column + 1]];

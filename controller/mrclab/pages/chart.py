@@ -40,12 +40,14 @@ LISTED = 60
 
 
 class Line(Enum):
-    """The way in which a series is drawn: a line through its points, steps that last until the next, or points."""
+    """The way in which a series is drawn: a line through its points, steps that last until the next, points, or only
+    the band between `low` and `high`."""
 
     CURVE = "curve"
     STEPS = "steps"
     POINTS = "points"
     DOTS = "dots"
+    BAND = "band"
 
 
 @dataclass(frozen=True)

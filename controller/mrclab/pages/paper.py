@@ -166,14 +166,15 @@ def _panel(plot: Any, panel: Chart, whole: Chart) -> None:
             if whole.x.ticks:
                 plot.vlines(x, low, high, color=colour, linewidth=1.2)
             else:
-                plot.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+                named = {"label": each.name} if each.line is Line.BAND else {}
+                plot.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, **named)
         lows, highs = [*lows, *low[np.isfinite(low)]], [*highs, *high[np.isfinite(high)]]
         style: dict[str, Any] = {"color": colour, "linestyle": DASHES[each.dash], "linewidth": 1.1, "label": each.name}
         if each.line is Line.STEPS:
             plot.step(x, y, where="post", **style)
         elif each.line is Line.DOTS:
             plot.plot(x, y, marker, markersize=3.5, color=colour, label=each.name)
-        else:
+        elif each.line is not Line.BAND:
             plot.plot(x, y, marker=marker if each.line is Line.POINTS else None, markersize=3.5, **style)
     span = [each / up for each in panel.y.span or ()]
     begin, end = charts.bounds(min([*lows, *span], default=0.0), max([*highs, *span], default=1.0), panel.y.zero)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -122,8 +123,17 @@ def page_chart(judged: JudgedFigure, rows: Sequence[PointRow]) -> Chart:
         ]
         below = Chart("", "", across, PageAxis(axes.below), under)
     about = caption(judged).replace("\n", "; ")
-    title = f"{judged.status.value.partition(' because')[0].capitalize()}: {figure.headline}"
-    return Chart(f"chart-{figure.name}", title, across, PageAxis(y, zero=True), series, about, happened, below)
+    return Chart(
+        f"chart-{figure.name}", _finding(judged), across, PageAxis(y, zero=True), series, about, happened, below
+    )
+
+
+def _finding(judged: JudgedFigure) -> str:
+    """Return what a plot shows: two numbers of the headline, first those out of bounds, then those of the plot's y."""
+    word = re.split(r"\W", judged.figure.axes.y)[0]
+    chosen = sorted(judged.measures, key=lambda each: (each.passed, word not in each.what))[:2]
+    told = "; ".join(f"{each.what}: {each.shown} (expected {each.bounds})" for each in chosen)
+    return told[:1].upper() + told[1:] or f"{judged.figure.title}: {judged.status.value}"
 
 
 def _of_paper(marks: Sequence[tuple[Mark, float]], most: float) -> Iterator[Series]:
@@ -142,4 +152,4 @@ def _of_paper(marks: Sequence[tuple[Mark, float]], most: float) -> Iterator[Seri
             rows += [(at, y, mark.low if ours else gap, high) for at in dict.fromkeys((begin, end))]
         if rows:
             x, y_of, low, up = zip(*rows, strict=True)
-            yield Series(name, x, y_of, colour, dash, Line.CURVE if ours else Line.POINTS, low, up)
+            yield Series(name, x, y_of, colour, dash, Line.BAND if ours else Line.POINTS, low, up)
