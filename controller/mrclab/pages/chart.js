@@ -77,13 +77,16 @@ export class Panel {
     const [from, to] = this.ends(), most = this.spec.lanes ?? LANES, across = Math.max(this.place.clientWidth - GUTTER - 20, 50);
     const x = (at) => ((Math.min(Math.max(at, from), to) - from) / (to - from || 1)) * across;
     let free = [];
-    for (const text of [(each) => each.text, (each) => each.short]) {
+    for (const named of [true, false]) {
       free = [];
       this.lane = this.marks.map((mark, at) => {
         if (mark.at > to || (mark.until ?? mark.at) < from) return -1;
-        const own = wide(text(this.flag(at))) + 16, begin = Math.min(x(mark.at), across + 12 - own);
+        const [long, short] = this.flag(at), until = x(mark.until ?? mark.at), room = until - x(mark.at);
+        // A name that is longer than the bar stands at its end.
+        const behind = this.mended(mark) && wide(long) + 16 > room, own = wide(named && !behind ? long : short) + 16;
+        const begin = Math.min(x(mark.at), across + 12 - own);
         const fits = free.findIndex((each) => each <= begin), lane = fits < 0 ? free.length : fits;
-        free[lane] = Math.max(begin + own, x(mark.until ?? mark.at)) + (this.mended(mark) ? wide(this.flag(at, true).short) + 16 : 0);
+        free[lane] = Math.max(begin + own, until) + (this.mended(mark) ? wide(this.flag(at, true).at(named ? behind ? 0 : 1 : 2)) + 16 : 0);
         return lane;
       });
       if (free.length <= most) break;
@@ -98,11 +101,11 @@ export class Panel {
 
   mended(mark) { return mark.until !== undefined && mark.until < this.ends()[1]; }
 
-  /** What stands at a failure, or at its end: its name, and what is left of that where room is short. */
+  /** What stands at a failure, or at its end, by the room that there is. */
   flag(at, end = false) {
     const { label, text } = this.marks[at], number = label === undefined ? String(at + 1) : "";
-    if (end) return { text: `✓${number} restored`, short: `✓${number}` };
-    return label === undefined ? { text: `${number} ${text}`, short: number } : { text: label, short: label[0] };
+    if (end) return [`✓${number} restored: ${text}`, `✓${number} restored`, `✓${number}`];
+    return label === undefined ? [`${number} ${text}`, number] : [label, label[0]];
   }
 
   size() {
@@ -281,30 +284,32 @@ export class Panel {
     this.marks.forEach((mark, at) => {
       if (this.lane[at] < 0) return;
       const { min, max } = plot.scales.x, until = mark.until ?? mark.at;
-      const put = (value, kind, words) => flags.push({ x: plot.valToPos(value, "x"), lane: this.lane[at], kind, title: mark.text, ...words });
+      const put = (value, kind, words) => flags.push({ x: plot.valToPos(value, "x"), lane: this.lane[at], kind, title: mark.text, at, words });
       if (mark.at <= max && until >= min) put(Math.max(mark.at, min), mark.breaks ? "fails" : "mends", this.flag(at));
       if (this.mended(mark) && until >= min && until <= max) put(until, "mends", this.flag(at, true));
     });
     flags.sort((one, other) => one.lane - other.lane || one.x - other.x);
     let before = null;
-    flags.forEach((each, at) => {
-      const next = flags[at + 1], end = across + 12, same = before?.lane === each.lane;
+    const named = new Set();
+    flags.forEach((each, place) => {
+      const next = flags[place + 1], end = across + 12, same = before?.lane === each.lane;
       const room = next?.lane === each.lane ? next.x : end, from = same ? before.end + 1 : -Infinity;
       const put = (words) => { const own = wide(words) + 14, begin = Math.min(each.x, end - own); return { begin, end: begin + own, words }; };
-      const [long, short] = [put(each.text), put(each.short)];
-      const made = long.begin >= from && long.end <= room ? long : short;
+      const choice = each.words.filter((_, at) => each.words.length < 3 || at || !named.has(each.at)).map(put);
+      const short = each.words.at(-1), made = choice.find(({ begin, end: to }) => begin >= from && to <= room) ?? choice.at(-1);
       // Where there is no room even for a number it joins the one before.
       if (made.begin < from) {
         if (each.kind === before.kind) {
           before.count += 1;
-          before.span.textContent = /\d/.test(before.first) ? `${before.first}–${each.short}` : `${before.first} ${before.count}`;
+          before.span.textContent = /\d/.test(before.first) ? `${before.first}–${short}` : `${before.first} ${before.count}`;
           before.span.title += `; ${each.title}`;
           before.end = before.begin + wide(before.span.textContent) + 14;
         }
         return;
       }
+      if (made.words !== short) named.add(each.at);
       add(`mark ${each.kind}`, made.words, left + made.begin, top - 2 - LANE * (this.deep - each.lane - 0.5));
-      before = { ...each, ...made, first: each.short, count: 1, span: drawn[drawn.length - 1] };
+      before = { ...each, ...made, first: short, count: 1, span: drawn[drawn.length - 1] };
       before.span.title = each.title;
     });
     this.layer.replaceChildren(...drawn);
