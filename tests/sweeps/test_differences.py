@@ -162,7 +162,7 @@ def test_titles_count_all_conditions_and_each_of_them_has_a_part_of_the_plot() -
     grid_keys = ("lab.ev.size", "lab.path_mtu")
     grid = "grid: {lab.path_mtu: [1024, 4096], lab.ev.size: [32, 64]}\n"
     found = made(cases + grid + "seeds: 2\nplots: [{y: goodput_bps, x: lab.path_mtu}]\n")
-    more = {("b", 32, 1024): 1.5, ("b", 64, 1024): 0.9, ("b", 64, 4096): 0.8}
+    more: dict[object, float] = {("b", 32, 1024): 1.5, ("b", 64, 1024): 0.9, ("b", 64, 4096): 0.8}
     points = {run.index: (run.point.case, *map(run.point.values.get, grid_keys)) for run in found.runs}
     rows = rows_of(found, {at: 1e6 * more.get(point, 1.0) for at, point in points.items()})
     differ = differences(found, rows)
