@@ -136,14 +136,14 @@ def charts_of(made: CalibrationRun, series: Mapping[str, Floats], unknown: Mappi
     )
     data = {"mean of all NICs": series["lost_per_s_nic"], "worst NIC": worst}
     probes = lines({"mean of all NICs": series["probes_lost_per_s_nic"]})
-    below = Chart("", "", seconds, Axis("probes lost per NIC", "a second"), probes, group="run")
+    below = Chart("", "", seconds, Axis("probes lost per NIC", "packets/s"), probes, group="run")
     rate, step = Axis("goodput of all NICs", Unit.RATE), Axis("time of a step", Unit.TIME)
     of_goodput, of_steps = lines({"all NICs": goodput}, Modelled.GOODPUT), lines(steps, Modelled.STEPS)
     return [
         Chart(name, title, seconds, axis, found, text, marks, group="run", below=below if name == "lost" else None)
         for name, title, axis, found, text in (
             ("goodput", fell, rate, of_goodput, about(Modelled.GOODPUT, grid)),
-            ("lost", packets, Axis("data packets lost per NIC", "a second"), lines(data), note),
+            ("lost", packets, Axis("data packets lost per NIC", "packets/s"), lines(data), note),
             ("evs", evs, Axis("entropy values (EVs)"), lines(states), bad),
             ("jobs", took, step, of_steps, about(Modelled.STEPS, said)),
         )

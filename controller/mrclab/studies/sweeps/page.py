@@ -354,6 +354,7 @@ def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifferenc
                 )
                 for y in plotted
             ],
+            key=_name(found[0].key) if found else "",
             against=found[0].first if found else "",
             pairs=" to ".join(map(str, dict.fromkeys([*pairs[:1], *pairs[-1:]]))),
             others=[
