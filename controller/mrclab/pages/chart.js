@@ -207,10 +207,12 @@ export class Panel {
     ctx.setLineDash([]);
     ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
     // Values of names are bars where the axis has their 0.
+    const beside = this.spec.series.filter((each) => each.dots && each.y.length).map((each) => spread(each.x)[0]).sort((one, other) => one - other);
+    const near = Math.min(0.5, ...beside.slice(1).map((each, at) => each - beside[at]).filter((each) => each > 0));
     this.spec.series.forEach((each, at) => {
       if (!each.dots || !this.spec.x.ticks || this.off.has(at) || plot.scales.y.min > 0) return;
       ctx.fillStyle = ink(each.colour); ctx.globalAlpha = 0.35;
-      const wide = Math.min(28 * ratio, (bbox.width / this.spec.x.ticks.length) * 0.7 / this.spec.series.length), floor = plot.valToPos(0, "y", true);
+      const wide = Math.min(28 * ratio, (bbox.width / this.spec.x.ticks.length) * 0.9 * near), floor = plot.valToPos(0, "y", true);
       this.data[at + 1].forEach((value, place) => {
         if (value === null || value === undefined) return;
         const y = plot.valToPos(value, "y", true);

@@ -260,7 +260,9 @@ def _t1_freezes_judged(results: Results) -> list[Measure]:
     return [
         Measure("queue pairs that lose something on it", share, wanted - scatter, wanted + scatter),
         Measure("glitch when it freezes", found[0].glitch_s if found else math.nan, 0.0, 0.5, "s"),
-        Measure("goodput once it is avoided, over before", found[0].settled if found else math.nan, 1 - NEAR, 1 + NEAR),
+        Measure(
+            "goodput once the T1 is avoided, over before", found[0].settled if found else math.nan, 1 - NEAR, 1 + NEAR
+        ),
         Measure(
             "lowest mean goodput from its reboot on, over before",
             least([each.mean for each in rest]),
