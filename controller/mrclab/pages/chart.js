@@ -260,7 +260,7 @@ export class Panel {
     if (this.layer.isConnected) this.label();
   }
 
-  /** Ticks and names of failures, none over another: failures without room between them share a label. */
+  /** Ticks and names of failures, none over another. */
   label() {
     const { plot } = this, ratio = devicePixelRatio;
     const [left, top, across, up] = ["left", "top", "width", "height"].map((each) => plot.bbox[each] / ratio);
@@ -299,20 +299,12 @@ export class Panel {
       const put = (words) => { const own = wide(words) + 14, begin = Math.min(each.x, end - own); return { begin, end: begin + own, words }; };
       const choice = each.words.filter((_, at) => each.words.length < 3 || at || !named.has(each.at)).map(put);
       const short = each.words.at(-1), made = choice.find(({ begin, end: to }) => begin >= from && to <= room) ?? choice.at(-1);
-      // Where there is no room even for a number it joins the one before.
-      if (made.begin < from) {
-        if (each.kind === before.kind) {
-          before.count += 1;
-          before.span.textContent = /\d/.test(before.first) ? `${before.first}–${short}` : `${before.first} ${before.count}`;
-          before.span.title += `; ${each.title}`;
-          before.end = before.begin + wide(before.span.textContent) + 14;
-        }
-        return;
-      }
+      // Where there is no room even for a number the line and the table tell of it.
+      if (made.begin < from) return;
       if (made.words !== short) named.add(each.at);
       add(`mark ${each.kind}`, made.words, left + made.begin, top - 2 - LANE * (this.deep - each.lane - 0.5));
-      before = { ...each, ...made, first: short, count: 1, span: drawn[drawn.length - 1] };
-      before.span.title = each.title;
+      before = { ...each, ...made };
+      drawn[drawn.length - 1].title = each.title;
     });
     this.layer.replaceChildren(...drawn);
     const least = plot.scales.y.min;

@@ -14,7 +14,6 @@ from mrclab.studies.cells.measure import Cell, Segment, experiment
 from mrclab.studies.figures.model import (
     SHARE,
     Axes,
-    Event,
     Figure,
     Mark,
     Measure,
@@ -364,14 +363,6 @@ def _lossy_points(results: Results) -> Iterator[Point]:
             yield Point(name, "ASSUMED_BAD EVs", time, bad, below=True)
 
 
-def _lossy_events(results: Results) -> Iterator[Event]:
-    """Yield when an EV left the active set, and when it came back."""
-    for each in results[RUN].ev_changes:
-        bad = each.state == EvState.ASSUMED_BAD.name
-        what = "an EV is ASSUMED_BAD, a standby replaces it" if bad else "that EV is good again, and a standby"
-        yield Event(each.t_s, what, "ev")
-
-
 FIGURES = [
     Figure(
         "5-9d",
@@ -489,7 +480,6 @@ FIGURES = [
         replace(TIME, below="EVs of the QP"),
         line=everything(),
         marks=bounds(1 - NEAR, 1 + NEAR),
-        events=_lossy_events,
         leave_out=_lossy_unused,
     ),
     Figure(
