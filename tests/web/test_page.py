@@ -186,7 +186,7 @@ def test_axes_are_named_by_what_they_show_beside_their_ticks(browser: Any) -> No
             hub.publish(state)
             one.until(f"mrclab.latest().goodput_bps === {goodput} && mrclab.curves.data()[1].at(-1) === {goodput}")
             for what, labels in (
-                ("planes", ["goodput, load"]),
+                ("planes", ["goodput of all hosts, load of planes"]),
                 ("hosts", ["goodput"]),
                 ("times", ["goodput", "time of an iteration"]),
             ):

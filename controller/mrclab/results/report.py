@@ -74,10 +74,13 @@ def sections_of(
     result: RunResult, topology: Topology, readings: Readings, verdict: Verdict, followed: Sequence[Sequence[str]]
 ) -> Sections:
     """Return the tables of a report; `followed`: rows of what followed each action."""
+    # What never happened needs no column.
+    kept = [at for at in range(len(milestones.HEADS)) if any(row[at] != "-" for row in followed)]
+    happened = Grid([milestones.HEADS[at] for at in kept], [[row[at] for at in kept] for row in followed])
     return Sections(
         _run(result, topology, readings, verdict),
         Grid(["check", "expected", "measured", ""], [_check(each, verdict) for each in verdict.checks]),
-        Grid(milestones.HEADS, followed) if followed else None,
+        happened if followed else None,
         _hosts(result),
         _trust(result.fidelity),
         " ".join(EXPLAINED) if losses_of(result) else "",

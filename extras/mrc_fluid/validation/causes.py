@@ -73,15 +73,15 @@ CAUSES: tuple[Cause, ...] = (
         Backend.FLUID,
         frozenset({"on-off"}),
         frozenset({Quantity.P50}),
-        "a lone message takes 32.2 us in the fluid, whose links carry 97 % and SACKs of messages the other way, and "
-        "30.5 us as packets; two that overlap both take 45.0 us in the fluid, as packets 40.9 and 51.9 us",
+        "a lone message takes 32.2 us in the flow model, whose links carry 97 % and SACKs of messages the other way, "
+        "and 30.5 us as packets; two that overlap both take 45.0 us in the flow model, as packets 40.9 and 51.9 us",
     ),
     Cause(
         Backend.FLUID,
         _INCASTS | _MARKED | {"mixed-rtt"},
         frozenset({Quantity.P50, Quantity.JAIN}),
-        "the fluid shares a link equally; packets do so with the index that stands there, and flows with more than "
-        "their share end before the median of equal ones",
+        "the flow model shares a link equally; packets do so with the Jain's index of their row, and flows with more "
+        "than their share end before the median of equal ones",
     ),
     Cause(
         Backend.FLUID,
@@ -101,7 +101,7 @@ CAUSES: tuple[Cause, ...] = (
         Backend.FLUID,
         frozenset({"flapping-uplink"}),
         _TIMES,
-        "in the fluid every queue pair loses packets on all its EVs across a link that was down, each time; packets "
-        "meet few of them in 20 us",
+        "in the flow model every queue pair loses packets on all its EVs across a link that was down, each time; "
+        "packets meet few of them in 20 us",
     ),
 )

@@ -135,7 +135,7 @@ function head(found) {
   text(byId("goodput"), `goodput ${rate(found.goodput_bps)}`);
   const still = found.phase === "paused" || (layout.mode === "run" && found.phase === "ended");
   text(byId("pause"), still ? "Go on" : "Pause");
-  text(byId("actual"), found.phase === "paused" ? "paused" : found.phase === "ended" ? "ended" : layout.clock === "virtual" || layout.mode === "run" ? `${found.speed}× now` : "");
+  text(byId("actual"), found.phase === "paused" ? "paused" : found.phase === "ended" ? "ended" : layout.clock === "virtual" || layout.mode === "run" ? `runs at ${found.speed}×` : "");
   const speed = byId("speed");
   if (document.activeElement !== speed) speed.value = String(found.asked_speed);
   const slider = byId("slider");
@@ -156,7 +156,7 @@ let shownTruth = "";
 function truth(found) {
   const broken = new Map();
   for (const each of found.broken) broken.set(each.target, [...(broken.get(each.target) ?? []), each.text]);
-  const denied = new Map(found.denied.map((name) => [name, "denied"]));
+  const denied = new Map(found.denied.map((name) => [name, "on it: not used"]));
   // Hosts keep EVs denied that no element of the list explains, if another controller has set them.
   if (!denied.size) layout.hosts.forEach((host, at) => {
     const evs = found.hosts[at]?.denied_evs;
@@ -194,11 +194,17 @@ function note(row) {
   };
   let next = list.firstElementChild;
   while (next && !earlier(next)) next = next.nextElementSibling;
-  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.what === "job" ? row.text.replaceAll("_", " ") : row.text,
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), words(row),
     row.done_ns !== undefined && when(row.done_ns) !== when(row.t_ns) ? el("span", { class: "muted" }, ", done at ", el("time", { "data-ns": row.done_ns }, when(row.done_ns))) : null,
     row.changed > 1 ? which(row) : null), next);
   // Changes of EVs are many; what was done to the lab stays longer.
   while (list.childElementCount > LOG_ROWS) ([...list.querySelectorAll(":scope > .ev")].pop() ?? list.lastElementChild).remove();
+}
+
+/** The text of a line for people: names and states without the underscores and capitals of the records. */
+function words({ what, text }) {
+  if (what === "job") return text.replaceAll("_", " ");
+  return what === "ev" ? text.replace(/\b(?:GOOD|SKIP|ASSUMED_BAD|DENIED)\b/g, (each) => each.toLowerCase().replace("_", " ")) : text;
 }
 
 /** The EVs of a line that has several; their table is made when it is opened. */
