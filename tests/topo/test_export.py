@@ -195,13 +195,52 @@ def test_sonic_has_a_route_for_each_entry_of_the_program(name: str) -> None:
         assert sid.split("|")[0] in tables["SRV6_MY_LOCATORS"]
 
 
+TENANTS = (
+    "name: a\nplanes: 1\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 6\nhosts_per_t0: 3\ntenants:\n"
+    "  blue: {hosts: [h0, h1, h4], addresses: '2001:db8:b::/48', decapsulation: t0}\n"
+    "  red: {hosts: [h2], addresses: '2001:db8:c::/48'}\n"
+)
+
+
+def test_sonic_has_a_vrf_where_a_tenant_is_decapsulated_and_acls_at_all_its_ports() -> None:
+    made = export.documents(parse_lab(TENANTS))
+    t0, far, t1 = made["p0-t0.0"], made["p0-t0.1"], made["p0-t1.0"]
+    assert t0["VRF"] == far["VRF"] == {"Vrf-blue": {}}
+    assert not {"VRF", "ACL_TABLE", "ACL_RULE"} & set(t1)
+    bound = {name: row.get("vrf_name") for name, row in t0["INTERFACE"].items()}
+    assert bound == {"Ethernet0": "Vrf-blue", "Ethernet1": "Vrf-blue", **dict.fromkeys(list(bound)[2:])}
+    assert t0["SRV6_MY_SIDS"]["MRC|fd4d:5243:400:e01::/64"]["decap_vrf"] == "Vrf-blue"
+    routes = {key: row for key, row in t0["STATIC_ROUTE"].items() if key.startswith("Vrf-blue|")}
+    assert {key.partition("|")[2]: (row["ifname"], row.get("nexthop-vrf")) for key, row in routes.items()} == {
+        "2001:db8:b::1/128": ("Ethernet0", "Vrf-blue"),
+        "2001:db8:b:0:1::1/128": ("Ethernet0", "Vrf-blue"),
+        "2001:db8:b::2/128": ("Ethernet1", "Vrf-blue"),
+        "2001:db8:b:0:1::2/128": ("Ethernet1", "Vrf-blue"),
+        "2001:db8:b::/64": ("", None),
+        "2001:db8:b:1::/64": ("Ethernet3,Ethernet4", "default,default"),
+    }
+    ports = {table: row["ports"] for table, row in t0["ACL_TABLE"].items()}
+    assert ports["TENANT_1_INGRESS"] == ports["TENANT_1_EGRESS"] == ["Ethernet0", "Ethernet1"]
+    assert ports["TENANT_2_INGRESS"] == ports["TENANT_2_EGRESS"] == ["Ethernet2"]
+    assert t0["ACL_RULE"]["TENANT_2_EGRESS|OWN"]["SRC_IPV6"] == "2001:db8:c::/48"
+    assert t0["ACL_RULE"]["TENANT_2_EGRESS|TENANT_DENIED"]["PACKET_ACTION"] == "DROP"
+    assert "2001:db8:c::/48" not in {key.partition("|")[2] for key in routes}
+
+
 #: The leaves of SONiC's YANG models that are used, with what each takes (sonic-net/sonic-buildimage, November 2025).
 LEAVES: dict[str, dict[str, str]] = {
     "SRV6_MY_LOCATORS": {
         "prefix": r"[0-9a-f:]+", "block_len": r"\d+", "node_len": r"\d+", "func_len": r"\d+", "arg_len": r"\d+",
     },
-    "SRV6_MY_SIDS": {"action": "uN|uDT46", "decap_dscp_mode": "uniform|pipe"},
-    "STATIC_ROUTE": {"nexthop": r"[0-9a-f:,]+", "ifname": r"(Ethernet\d+,?)*", "blackhole": "true|false"},
+    "SRV6_MY_SIDS": {"action": "uN|uDT46", "decap_vrf": r"Vrf-[a-z0-9-]{1,11}", "decap_dscp_mode": "uniform|pipe"},
+    "STATIC_ROUTE": {
+        "nexthop": r"[0-9a-f:,]+", "ifname": r"(Ethernet\d+,?)*", "blackhole": "true|false",
+        "nexthop-vrf": r"Vrf-[a-z0-9-]{1,11}|default(,default)*",
+    },
+    "ACL_RULE": {
+        "PRIORITY": r"\d+", "SRC_IPV6": r"[0-9a-f:]+/\d+", "IP_TYPE": "IPV6ANY", "PACKET_ACTION": "FORWARD|DROP",
+    },
+    "INTERFACE": {"ipv6_use_link_local_only": "enable", "vrf_name": r"Vrf-[a-z0-9-]{1,11}"},
     "SWITCH_TRIMMING": {"size": r"\d+", "dscp_value": r"[0-9]|[1-5]\d|6[0-3]", "queue_index": r"\d+"},
     "WRED_PROFILE": {
         "ecn": "ecn_all", "wred_green_enable": "true|false", "green_min_threshold": r"\d+",
@@ -214,9 +253,10 @@ LEAVES: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [*SMALL, "tenants"])
 def test_sonic_uses_only_what_its_models_have(name: str) -> None:
-    for tables in export.documents(load_lab(name)).values():
+    topology = parse_lab(TENANTS) if name == "tenants" else load_lab(name)
+    for tables in export.documents(topology).values():
         for table, leaves in LEAVES.items():
             for row in tables.get(table, {}).values():
                 assert set(row) <= set(leaves), (table, row)

@@ -110,9 +110,14 @@ class AddressPlan:
         """Return the 128-bit value of the prefix, 16 bits longer, that holds all addresses of a T0's hosts."""
         return self.value | t0 << 112 - self.bits
 
+    @property
+    def network(self) -> ipaddress.IPv6Network:
+        """The prefix."""
+        return ipaddress.IPv6Network((self.value, self.bits))
+
     def __str__(self) -> str:
         """Return the prefix as text."""
-        return f"{text(self.value.to_bytes(16, 'big'))}/{self.bits}"
+        return str(self.network)
 
 
 #: The addresses of hosts that are in no tenant.

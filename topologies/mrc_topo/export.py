@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,7 +12,7 @@ from mrc_topo.addressing import Tier
 from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.paths import Paths
 from mrc_topo.schema import HEADER_BYTES
-from mrc_topo.tenants import COMMON, Segment
+from mrc_topo.tenants import COMMON, Decapsulation, Segment
 from mrc_topo.topology import End, Host, Switch, Topology
 
 #: The next hop on every port, whatever device is there.
@@ -247,7 +248,48 @@ def switch_tables(topology: Topology, switch: Switch) -> Tables:
         **_sids(switch),
         "STATIC_ROUTE": _routes(topology, switch, names),
     }  # fmt: skip
+    _add_tenants(topology, switch, names, tables)
     return tables | _queues(switch, names)
+
+
+def _add_tenants(topology: Topology, switch: Switch, names: dict[int, str], tables: Tables) -> None:
+    """Add what keeps tenants apart: ACLs of sources at host ports, in both directions, whose drops are counted by rule;
+    and the VRF, uDT46 and routes of a tenant whose packets the switch decapsulates."""
+    here = port_segments(topology, switch)
+    for port, segment in here.items():
+        for stage in ("ingress", "egress"):
+            table = f"TENANT_{segment.number}_{stage.upper()}"
+            acl: dict[str, Any] = {
+                "type": "L3V6",
+                "stage": stage,
+                "policy_desc": segment.name or "no tenant",
+                "ports": [],
+            }
+            tables.setdefault("ACL_TABLE", {}).setdefault(table, acl)["ports"].append(names[port])
+            tables.setdefault("ACL_RULE", {}).update({
+                f"{table}|OWN": {"PRIORITY": "20", "SRC_IPV6": str(segment.plan), "PACKET_ACTION": "FORWARD"},
+                f"{table}|{DENIED.upper()}": {"PRIORITY": "10", "IP_TYPE": "IPV6ANY", "PACKET_ACTION": "DROP"},
+            })  # fmt: skip
+    static = tables["STATIC_ROUTE"]
+    for segment in {each for each in here.values() if each.decapsulation is Decapsulation.T0}:
+        vrf, own = f"Vrf-{segment.name}", {names[port] for port, each in here.items() if each is segment}
+        tables.setdefault("VRF", {})[vrf] = {}
+        for name in own:
+            tables["INTERFACE"][name]["vrf_name"] = vrf
+        carrier = addressing.carrier((switch.usid, addressing.tenant_usid(switch.plane, segment.number)))
+        sid = {"action": "uDT46", "decap_vrf": vrf, "decap_dscp_mode": "uniform"}
+        tables["SRV6_MY_SIDS"][f"{LOCATOR}|{addressing.text(carrier)}/64"] = sid
+        for key, route in [each for each in static.items() if each[0].startswith("default|")]:
+            prefix = key.partition("|")[2]
+            there = route if route.get("blackhole") or route["ifname"] in own else {**route, **_via_default(route)}
+            if route["ifname"] in own:
+                route["nexthop-vrf"] = vrf
+            if ipaddress.IPv6Network(prefix).overlaps(segment.plan.network):
+                static[f"{vrf}|{prefix}"] = there
+
+
+def _via_default(route: Mapping[str, str]) -> dict[str, str]:
+    return {"nexthop-vrf": ",".join(["default"] * len(route["ifname"].split(",")))}
 
 
 def _role(switch: Switch) -> str:

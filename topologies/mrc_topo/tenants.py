@@ -83,7 +83,7 @@ COMMON: Final = Segment()
 def segments(tenants: Mapping[str, TenantSpec], hosts: Sequence[str]) -> dict[str, Segment]:
     """Return the segment of each host. Raises PlacedError, placed below `tenants`."""
     found: dict[str, Segment] = {}
-    plans = {"the hosts in no tenant": _network(COMMON_PLAN)}
+    plans = {"the hosts in no tenant": COMMON_PLAN.network}
     for number, (name, spec) in enumerate(tenants.items(), 1):
         if not TENANT.match(name):
             raise PlacedError("a tenant's name has small letters, digits and '-', a letter first, at most 10", (name,))
@@ -108,10 +108,6 @@ def segments(tenants: Mapping[str, TenantSpec], hosts: Sequence[str]) -> dict[st
                 if found.setdefault(host, segment) is not segment:
                     raise PlacedError(f"{host} is in tenant {found[host].name} already; a host is in one only", key)
     return {host: found.get(host, COMMON) for host in hosts}
-
-
-def _network(plan: AddressPlan) -> ipaddress.IPv6Network:
-    return ipaddress.IPv6Network((plan.value, plan.bits))
 
 
 def named(word: str, names: Iterable[str], key: tuple[str | int, ...]) -> list[str]:
