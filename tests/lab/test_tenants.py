@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
+from mrc_topo import rules
 from mrc_topo.labfile import parse_lab
 from mrc_topo.topology import Topology
 from mrclab.lab import describe
 from mrclab.lab.session.virtual import VirtualSession
+from mrclab.lab.switches import mapping
+from mrclab.lab.switches.names import P4RuntimeError
+from mrclab.lab.switches.program import fabric_program
 from mrclab.results import tenants, verdict
 from mrclab.results.record import RunResult
 from mrclab.runs import execute, precheck
@@ -114,3 +119,12 @@ def test_where_no_stream_crosses_tenants_nothing_shows_that_they_are_apart() -> 
         each.what for each in verdict.judge(ran(topology, asked), topology, asked.expect).checks if not each.passed
     ]
     assert missed == ["packets denied between tenants", "messages between tenants"]
+
+
+@pytest.mark.parametrize("table", rules.ISOLATION)
+def test_a_program_that_cannot_keep_tenants_apart_is_refused(table: str) -> None:
+    topology, names = parse_lab(LAB), fabric_program().names
+    fewer = dataclasses.replace(names, tables={name: each for name, each in names.tables.items() if name != table})
+    with pytest.raises(P4RuntimeError, match="without which tenants would reach each other"):
+        mapping.lacking(topology, fewer)
+    assert mapping.lacking(parse_lab(LAB.partition("tenants:")[0]), fewer) == []
