@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from mrc_topo import addressing
 from mrc_topo.labfile import LabError, builtin_labs, parse_lab
+from mrc_topo.paths import Paths
 from mrc_topo.tenants import COMMON, Decapsulation
-from mrc_topo.topology import Topology
+from mrc_topo.topology import PathError, Topology
 from mrclab.cli.app import app
 
 LAB = "name: a\nplanes: 2\nt0_per_plane: 2\nt1_per_plane: 2\nhosts: 8\nhosts_per_t0: 4\n"
@@ -89,6 +90,8 @@ def test_a_path_ends_in_the_table_of_a_tenant_whose_t0_decapsulates() -> None:
     found = lab()
     assert [f"{each:04x}" for each in found.path(0, 5, 1, 0).usids] == ["1400", "1800", "1401", "1e01"]
     assert [f"{each:04x}" for each in found.path(1, 2, 1, None).usids] == ["1400", "1c02"]
+    with pytest.raises(PathError, match="the uSIDs end in a tenant's table"):
+        Paths(found).path_of_srv6(0, Paths(found).srv6(found.path(0, 5, 1, 0)))
     # A probe comes back as it left.
     assert f"{found.probe_path(5, 1).usids[-1]:04x}" == "1c01"
 
