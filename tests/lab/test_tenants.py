@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from mrc_topo import rules
-from mrc_topo.labfile import parse_lab
+from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
-from mrclab.lab import describe
+from mrclab.lab import describe, lifecycle
+from mrclab.lab.faults.action import Action
+from mrclab.lab.requested import LabRequest
+from mrclab.lab.session.base import closing
+from mrclab.lab.session.real import RealSession
 from mrclab.lab.session.virtual import VirtualSession
-from mrclab.lab.switches import mapping
+from mrclab.lab.switches import forwarders, mapping
 from mrclab.lab.switches.names import P4RuntimeError
 from mrclab.lab.switches.program import fabric_program
 from mrclab.results import tenants, verdict
@@ -128,3 +135,60 @@ def test_a_program_that_cannot_keep_tenants_apart_is_refused(table: str) -> None
     with pytest.raises(P4RuntimeError, match="without which tenants would reach each other"):
         mapping.lacking(topology, fewer)
     assert mapping.lacking(parse_lab(LAB.partition("tenants:")[0]), fewer) == []
+
+
+REAL = """\
+name: apart
+planes: 1
+t0_per_plane: 2
+t1_per_plane: 1
+hosts: 4
+hosts_per_t0: 2
+path_mtu: 1024
+queues: {ecn: null, trim: null}
+ev: {size: 8, active: 4}
+tenants:
+  blue: {hosts: [h0, h2], addresses: "2001:db8:b::/48", decapsulation: t0}
+  red: {hosts: [h1, h3], addresses: "2001:db8:c::/48"}
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", ["p4lite", "kernel"])
+def test_tenants_are_apart_on_the_real_clock_and_after_a_reboot(
+    switch: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MRCLAB_RUN", str(tmp_path / "run"))
+    file = tmp_path / "apart.yaml"
+    file.write_text(f"{REAL}switch: {switch}\n")
+    if (problem := forwarders.problem(load_lab(file))) is not None:
+        pytest.skip(problem)
+    name, _ = lifecycle.up(LabRequest.of(str(file), clock="real"))
+
+    def reaches(source: str, target: str) -> bool:
+        ping = ("ping", "-6", "-c", "1", "-W", "2", f"{target}.p0")
+        done = subprocess.run(
+            [sys.executable, "-m", "support.mrclab", "exec", "--lab", name, source, "--", *ping],
+            capture_output=True, text=True, check=False, timeout=60, cwd=pathlib.Path(__file__).parents[1],
+        )  # fmt: skip
+        return " 1 received" in done.stdout
+
+    try:
+        with closing(RealSession(name)) as session:
+            for pair in (["h0", "h2"], ["h1", "h3"]):
+                workload = {"name": "write_bw", "params": {"message_bytes": 8192, "iterations": 4}, "hosts": pair}
+                asked = Experiment.model_validate({"name": "x", "title": "y", "workload": workload})
+                result = execute.run_on(session, asked)
+                assert (result.failures, result.achieved().bytes_verified) == ([], 4 * 8192)
+            for _ in range(2):
+                assert reaches("h0", "h2")
+                assert reaches("h1", "h3")
+                assert not reaches("h0", "h1")
+                assert not reaches("h0", "h3")
+                session.failures.perform(session, Action("fail", "p0-t0.0", "reboot"))
+                session.failures.perform(session, Action("restore", "p0-t0.0"))
+            if switch == "p4lite":
+                assert session.program_counters()["drop_tenant_denied"] > 0
+    finally:
+        lifecycle.down(name)
