@@ -142,7 +142,23 @@ function head(found) {
   if (document.activeElement !== slider || !sliding) slider.value = found.t_ns / 1e6;
   text(byId("at"), `${seconds(found.t_ns)} of ${seconds(layout.length_ns ?? 0)}`);
   if (byId("connection").classList.contains("good")) warn(byId("problem"), found.problem);
+  warn(byId("tenants"), tenants(found));
   warn(byId("fidelity"), found.fidelity.valid === false ? `The machine does not keep up; times and rates are not valid: ${found.fidelity.reasons.join("; ")}` : "");
+}
+
+/** What each tenant's hosts get now, what they have taken for lost, and how equally they share it (Jain's index). */
+function tenants(found) {
+  const sums = new Map();
+  for (const [place, host] of layout.hosts.entries()) {
+    if (host.tenant === undefined) continue;
+    const sum = sums.get(host.tenant) ?? { hosts: 0, bps: 0, squares: 0, lost: 0 };
+    const bps = found.hosts[place].goodput_bps ?? 0;
+    sums.set(host.tenant, { hosts: sum.hosts + 1, bps: sum.bps + bps, squares: sum.squares + bps * bps, lost: sum.lost + (found.hosts[place].losses ?? 0) });
+  }
+  return [...sums].map(([name, each]) => {
+    const jain = each.squares ? `, Jain's index ${(each.bps ** 2 / (each.hosts * each.squares)).toFixed(2)}` : "";
+    return `${name || "in no tenant"}: ${rate(each.bps)}, ${each.lost} taken for lost${jain}`;
+  }).join(" · ");
 }
 
 function warn(place, words) {
