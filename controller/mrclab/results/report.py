@@ -278,7 +278,9 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
     """Return the six figures."""
     achieved = result.achieved()
     right, wrong = achieved.bytes_verified, achieved.mismatches
-    errors = f"{wrong} wrong" if right or wrong else "none was"
+    # Of collectives only results are known beforehand, and partial ones arrive as well.
+    arrived = f"of {result.delivered_bytes() / 1e6:.1f} MB that arrived"
+    errors = f"{wrong} wrong; {arrived}" if right or wrong else f"none was; {arrived}"
     checked = KeyFigure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
     if result.fidelity.length_only:
         checked = KeyFigure("none", "data checked byte by byte", payloads.NOT_VERIFIED)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mrc_topo.base.files import write_whole
-from mrc_topo.units import digits, named, shown
+from mrc_topo.units import Unit, digits, named, shown
 from mrclab.pages import chart
 from mrclab.studies.cells import pages
 from mrclab.studies.cells.pages import NORMAL, csv_of, interval, student
@@ -489,6 +489,8 @@ def _sign(mean: float | None, half: float | None, scale: float = 0.0) -> int | N
     return int(np.sign(mean)) if abs(mean) > max(half, 1e-9 * scale) else 0
 
 
+#: Which values a reader wants, where the unit of a measure decides it.
+BETTER = {Unit.TIME: "lower", Unit.TIMES: "lower", Unit.RATE: "higher"}
 SIGNS = {1: "more", -1: "less", 0: "within chance", None: "one seed"}
 
 
@@ -522,7 +524,9 @@ def _finding(of: measure.Measure, plotted: Plotted, found: Sequence[PairedDiffer
             else f"{name}: no run has it"
         )
     said = _said((each.value, each.sign, each.share) for each in mine)
-    return f"{name}, against {mine[0].first}, in {len(mine)} conditions: {said}"
+    better = f" ({BETTER[of.unit]} is better)" if of.unit in BETTER else ""
+    conditions = _many(len({each.where for each in mine}), "combination")
+    return f"{name}{better}, against {mine[0].first}, in {conditions} of the other values: {said}"
 
 
 def _labelled(plan: SweepPlan, rows: Sequence[Row]) -> list[Row]:
