@@ -175,9 +175,10 @@ def test_bytes_on_the_wire_do_not_add_up_without_sacks(monkeypatch: pytest.Monke
     [
         (["incast-9"], "no scenario 'incast-9'; did you mean incast-"),
         (["--seeds", "0"], "--seeds is a number from 1 to 1000, not 0"),
-        (["--policy", "congestion"], "write KIND=FILE.py:Class"),
+        (["--policy", "congestion"], "write KIND=module:Class"),
         (["--policy", "localiser=x.py:X"], "with KIND one of congestion, ev and loss"),
-        (["--policy", "ev=missing.py:X"], "there is no file 'missing.py'"),
+        (["--policy", "ev=missing.py:X"], "missing.py: no such file"),
+        (["--policy", "ev=missing:X"], "missing.py: no such file"),
         (["--htsim", "missing"], "missing is no program"),
     ],
 )
