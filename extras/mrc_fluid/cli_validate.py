@@ -41,6 +41,7 @@ MAX_SEEDS = 1000
 #: Heads of columns on a terminal.
 HEADS = {
     Quantity.GOODPUT: "Gb/s",
+    Quantity.STEADY: "steady Gb/s",
     Quantity.P50: "P50 us",
     Quantity.P99: "P99 us",
     Quantity.JAIN: "Jain",
@@ -216,7 +217,7 @@ def _policies(given: list[str]) -> dict[str, str]:
         if kind not in HOST_KINDS or not re.search(POLICY_CLASS, value):
             raise ValidateError(
                 f"--policy {text[:80]}: write KIND=module:Class, KIND=FILE.py:Class or KIND=@NAME, with KIND one of "
-                f"{', '.join(HOST_KINDS)}"
+                "congestion, ev and loss"
             )
         made[kind] = policy_class(value, pathlib.Path.cwd())
         if not (file := pathlib.Path(made[kind].rpartition(":")[0])).is_file():
