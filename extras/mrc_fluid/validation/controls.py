@@ -104,7 +104,7 @@ def controls() -> list[ControlScenario]:
             {Backend.HTSIM: _TIMES}, bitmap, spraying="bitmap",
         ),
         ControlScenario(
-            "flows of 1500 packets", "slow-t1", _long("slow-t1-long", "slow-t1", 1500),
+            "flows of 1500 packets", "slow-t1", _long("slow-t1-1500", "slow-t1", 1500),
             {Backend.FLUID: (Quantity.P50,)},
         ),
         *(

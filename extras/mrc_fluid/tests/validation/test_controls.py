@@ -54,8 +54,8 @@ def test_one_thing_is_changed_in_the_lab() -> None:
     assert changed("incast-32-no-qa") == {"cc"}
     assert changed("slow-t1-bitmap") == set()
     assert changed("planes-all-evs") == changed("lossy-all-evs") == changed("pods-all-evs") == {"ev"}
-    assert changed("slow-t1-long") == set()
-    assert {flow.bytes for flow in ALL["slow-t1-long"].scenario.flows(1)} == {1500 * MTU}
+    assert changed("slow-t1-1500") == set()
+    assert {flow.bytes for flow in ALL["slow-t1-1500"].scenario.flows(1)} == {1500 * MTU}
     assert changed("incast-8-drops") == {"queues"}
 
 
