@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
+    from mrc_host import verbs
     from mrclab.lab.replayed import Trace
     from p4lite.api.tables import MeterArray, ProgramObjects, Register, Table
 
@@ -264,10 +265,26 @@ class Host(Element):
         """Start a command in its namespace; options are those of `subprocess.Popen`. Raises as `run`."""
         from mrclab.lab.hosts import inside
 
-        if self.lab.clock != "real":
-            raise UsageError(f"{self.name} is simulated and runs no programs; open the lab with clock='real'")
+        self._check_real()
         state = RunDir(self.lab.name).read()
         return subprocess.Popen(inside.command(state, words, host=self.name, by_hand=True), **options)
+
+    def verbs(self) -> verbs.Context:
+        """Open its NIC for the script itself, as `mrc_host.verbs.open_device` does for a program on the host.
+
+        Raises:
+            UsageError: the lab is simulated.
+            VerbsError: the agent takes no programs, or has died.
+        """
+        from mrc_host import verbs
+        from mrc_host.verbs.connection import verbs_socket
+
+        self._check_real()
+        return verbs.open_device(str(verbs_socket(RunDir(self.lab.name).socket(self.name))))
+
+    def _check_real(self) -> None:
+        if self.lab.clock != "real":
+            raise UsageError(f"{self.name} is simulated and runs no programs; open the lab with clock='real'")
 
 
 class Lab:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import signal
@@ -15,6 +16,7 @@ import networkx
 import pytest
 
 import mrclab
+from mrc_host import verbs
 from mrc_topo.base.errors import MrclabError, UsageError
 from mrc_topo.shipped import shipped
 from mrclab import Lab
@@ -200,6 +202,7 @@ def test_counters_and_statistics() -> None:
         (lambda lab: lab.hosts["p0-t0.0"], UsageError, "there are h0"),
         (lambda lab: lab.switches["p0-t0.0"].counter("port_rx"), UsageError, "FabricIngress.port_rx"),
         (lambda lab: lab.hosts["h0"].run("true"), UsageError, "simulated"),
+        (lambda lab: lab.hosts["h0"].verbs(), UsageError, "simulated"),
         (lambda lab: lab.run("all_to_all", iterations=1).recovery("h0:0"), UsageError, "did not fail"),
         (lambda lab: lab.run("all_to_all", iterations=1).frame("nothing"), UsageError, "no frame"),
     ],
@@ -402,6 +405,26 @@ def test_a_job_that_is_given_up_ends_on_a_lab_that_stays_up() -> None:
         with pytest.raises(UsageError, match="unix:/"):
             _ = lab.switches["p0-t0.0"].tables
         assert missed(lab.run("all_to_all", iterations=1)) == []
+
+
+@pytest.mark.lab
+def test_a_script_writes_from_the_memory_of_a_host_to_that_of_another() -> None:
+    with Lab("tiny", clock="real", name="api-verbs") as lab, contextlib.ExitStack() as stack:
+        ends = []
+        for host in ("h0", "h1"):
+            context = stack.enter_context(lab.hosts[host].verbs())
+            pd, cq = verbs.ProtectionDomain(context), verbs.CompletionQueue(context, 16)
+            ends.append((cq, verbs.MemoryRegion(pd, 4096), verbs.QueuePair(pd, cq)))
+        (cq, _, qp), (_, theirs, other) = ends
+        qp.connect(other.document())
+        other.connect(qp.document())
+        qp.post_write(b"hello,", *theirs.remote[:2], flags=verbs.SendFlags.INLINE | verbs.SendFlags.SIGNALED)
+        deadline = time.monotonic() + 20
+        while not (done := cq.poll()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [each.status for each in done] == [verbs.WcStatus.SUCCESS]
+        assert theirs.read(6) == b"hello,"
+        assert lab.hosts["h1"].statistics().qps
 
 
 @pytest.mark.lab

@@ -257,6 +257,17 @@ def test_a_policy_holds_for_a_profile_that_is_chosen_later() -> None:
     assert type(qp.evs) is policy
 
 
+def test_a_queue_pair_sends_within_the_window_of_a_profile_that_is_chosen_later() -> None:
+    s = story(cc=FixedConfig(fixed_window_bytes=64 * MTU))
+    ends = s.connection.source.core, s.connection.target.core
+    qp, other = (end.create_qp(end.create_cq()) for end in ends)
+    ends[0].set_profiles(qp, cc=FixedConfig(fixed_window_bytes=3 * MTU))
+    for end, own, remote in ((ends[0], qp, ends[1].local_attributes(other)), (ends[1], other, None)):
+        end.connect(own, remote or ends[0].local_attributes(qp), 0)
+    assert qp.qpcc.cc.cwnd == 3 * MTU
+    assert s.qp.qpcc.cc.cwnd == 64 * MTU
+
+
 def test_port_status_is_repeated_until_answered() -> None:
     s = story(2)
     s.bench.post(s.connection, MTU)

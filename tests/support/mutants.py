@@ -26,7 +26,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -203,12 +203,15 @@ def _changes(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, Change]]:
         last = _last(node)
         if last and isinstance(getattr(node, "ctx", None), ast.Load):
             similar[last][ast.unparse(node)] = node
+    # A local that is a short name for an attribute is the same object as this.
+    same = {frozenset((ast.unparse(node.targets[0]), ast.unparse(node.value)))
+            for node in nodes if isinstance(node, ast.Assign) and len(node.targets) == 1}  # fmt: skip
     yield from _removals(function)
     for node in nodes:
         yield from _removals(node)
         yield from _operators(node)
         if isinstance(node, ast.Call):
-            yield from _arguments(node, similar)
+            yield from _arguments(node, similar, same)
 
 
 def _removals(node: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
@@ -239,14 +242,17 @@ def _operators(node: ast.AST) -> Iterator[tuple[ast.AST, Change]]:
         yield node, Change(node.func, "id", None, Kind.ARITHMETIC, "max" if node.func.id == "min" else "min")
 
 
-def _arguments(call: ast.Call, similar: Mapping[str, Mapping[str, ast.AST]]) -> Iterator[tuple[ast.AST, Change]]:
+def _arguments(
+    call: ast.Call, similar: Mapping[str, Mapping[str, ast.AST]], same: Container[frozenset[str]]
+) -> Iterator[tuple[ast.AST, Change]]:
     """Yield calls with another EV, peer or transmission of the function: an expression that ends in the same name."""
     places: list[tuple[ast.AST, str, int | None, ast.expr]]
     places = [(call, "args", index, value) for index, value in enumerate(call.args)]
     places += [(keyword, "value", None, keyword.value) for keyword in call.keywords]
     for holder, field, index, value in places:
         texts = similar.get(_last(value) or "", {})
-        others = [other for text, other in texts.items() if text != ast.unparse(value)]
+        own = ast.unparse(value)
+        others = [other for text, other in texts.items() if text != own and frozenset((text, own)) not in same]
         for other in others[:1]:
             yield call, Change(holder, field, index, Kind.ARGUMENT, other)
 
@@ -331,6 +337,8 @@ class Bench(Generic[M]):
         self.folder, self.paths, self.limit_s, self.workers = folder, paths, limit_s, workers
         self.outcomes: list[Outcome[M]] = []
         self.shown: Callable[[Outcome[M]], None] = lambda _: None
+        #: How the tests begin that run before all others.
+        self.first = ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -365,12 +373,15 @@ class Bench(Generic[M]):
 
     def _chosen(self, tests: Sequence[str]) -> list[str]:
         chosen: list[str] = []
-        left = self.limit_s
-        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
-            left -= self.seconds[test]
-            if left < 0 and chosen:
-                break
-            chosen.append(test)
+        # Each kind has the time that there is, or the many short tests would leave none for the others.
+        for those in (True, False):
+            kind = [test for test in tests if bool(self.first and test.startswith(self.first)) is those]
+            left = self.limit_s
+            for test in sorted(kind, key=lambda test: (self.seconds[test], test)):
+                left -= self.seconds[test]
+                if left < 0 and chosen:
+                    break
+                chosen.append(test)
         return chosen
 
     def _fork(self, work: Callable[[], None]) -> int:
@@ -525,6 +536,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--table", action="store_true", help="all that the table of the protocol lacks, into the table")
     parser.add_argument("--again", action="store_true", help="with --table: those that nothing notices, too")
     parser.add_argument("--seconds", type=float, default=20.0, help="of tests for each mutant (default: 20)")
+    parser.add_argument("--first", default="", help="tests that begin so run first, in seconds of their own")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="at a time (default: one per core)")
     given = parser.parse_args(arguments)
     part = PARTS[given.part]
@@ -532,7 +544,7 @@ def main(arguments: Sequence[str]) -> int:
     with scratch("mutants") as folder:
         os.environ["TMPDIR"] = str(folder)
         bench = Sampled(folder, part.paths(), given.seconds, given.workers)
-        bench.shown = _show
+        bench.shown, bench.first = _show, given.first
         if not given.table:
             bench.sample = (given.sample, given.seed)
             outcomes = run(part, bench)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from mrc_topo.graph_topology import build_topology
 from mrc_topo.labfile import load_lab
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Link, Switch, Topology
+from mrclab import Lab as Running
 from mrclab.lab import describe
 from topo.strategies import topologies
 
@@ -79,6 +82,21 @@ def test_equal_planes_reach_what_the_slowest_has(
     told = " ".join(describe.warnings(topology, "virtual", "mrc"))
     assert (f"{expected[0] / 1e6:g} of {expected[1] / 1e6:g} Mb/s" in told) is (expected[0] < expected[1])
     assert describe.warnings(topology, "virtual", "roce") == []
+
+
+@pytest.mark.parametrize(("rate_mbps", "exact"), [(1, False), (2, False), (5, True), (12, True)])
+def test_the_share_that_unequal_planes_reach_is_what_a_run_has(rate_mbps: int, exact: bool) -> None:
+    """A plane that takes longer for a packet than the others wait, four packets of theirs, gives a bound only."""
+    with Running("tiny", overrides={"h0:1": {"rate": f"{rate_mbps}Mbps"}}) as lab:
+        (told,) = describe.warnings(lab.topology, "virtual", "mrc")
+        result = lab.run("write_bw", duration="700ms", hosts=["h0", "h2"])
+    (least,) = re.findall(r"([\d.]+) of", told)
+    # A packet of 1024 bytes is 1150 on the link, and the first round trips fill the window.
+    reached = result.goodput / 1e6 * 1150 / 1024
+    assert (" at least " not in told) is exact
+    assert reached > 0.9 * float(least)
+    if exact:
+        assert reached < 1.1 * float(least)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=6), st.floats(0, 400))

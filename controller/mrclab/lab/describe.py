@@ -40,6 +40,8 @@ ETHERNET_BYTES = 14
 ROUND_US = 250
 #: Planes that differ by less than this share of a host's capacity are not worth a warning.
 USABLE = 0.99
+#: How many packet times on a link of the lab the other planes wait for one that does not move.
+PATIENCE_PACKETS = 4
 #: The interval between two probes of one target by the Clustermapper.
 PROBE_INTERVAL_NS = 100_000_000
 #: The setting of a lab file by which hosts can be frozen and killed one by one.
@@ -255,8 +257,12 @@ def _unequal(topology: Topology) -> list[str]:
     worst = min(share, key=lambda name: share[name])
     equal, whole = (bps / 1e6 for bps in reached[worst])
     more = f"; {len(share) - 1} more hosts lose, too" if len(share) > 1 else ""
+    # A plane that needs longer for a packet than others wait for it holds them back in part only.
+    slowest = reached[worst][0] / topology.lab.planes
+    waited_for = slowest * PATIENCE_PACKETS >= min(topology.lab.links.host.rate, topology.lab.links.fabric.rate)
+    reaches = "reaches" if waited_for else "reaches at least"
     return [
-        f"planes are loaded equally but differ in rate: at full load {worst} reaches {equal:g} of {whole:g} Mb/s "
+        f"planes are loaded equally but differ in rate: at full load {worst} {reaches} {equal:g} of {whole:g} Mb/s "
         f"({share[worst]:.0%}), because of the slowest{more}"
     ]
 
@@ -410,7 +416,7 @@ def endpoint_settings(topology: Topology, clock: str) -> dict[str, dict[str, Set
         "ports": {
             "status_repeat_ns": rtt,
             "status_repeat_max_ns": 64 * rtt,
-            "balance_patience_ns": 4 * packet_ns,
+            "balance_patience_ns": PATIENCE_PACKETS * packet_ns,
         },
     }
 

@@ -295,7 +295,6 @@ class Endpoint(PathControl):
         Packets that still arrive for it are counted as unknown_qp.
         """
         self._own(qp)
-        qp.reset(now)
         self._leave_queues(qp, qp.requestor.cq, qp.responder.cq)
         self._forget(qp, now)
 

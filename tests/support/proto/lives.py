@@ -35,6 +35,7 @@ from mrc_host.proto.memory import MemoryRegion
 from mrc_host.proto.receive import Element, Scatter
 from mrc_host.proto.roce.config import RoceConfig
 from mrc_host.proto.roce.endpoint import RoceEndpoint
+from mrc_host.proto.trace import Tracer
 from mrc_host.proto.wire.fields import NackReason
 from mrc_topo.base.errors import MrclabError
 from mrc_topo.base.plain import encode
@@ -121,6 +122,7 @@ class Life:
 
     def __init__(self, seed: int, told: Callable[[str], None]) -> None:
         self.rng = rng = random.Random(f"life-{seed}")
+        self.traced = seed % 2 == 0
         self.told = told
         self.now = 0
         self.packets = 0
@@ -233,7 +235,9 @@ class Life:
                 address_of(index), self._wire(), self.reliability(), self.evs(), self.congestion(), self._ports(),
                 initial_psn=first,
             )  # fmt: skip
-            return Endpoint(config, own)
+            # In half of the lives, since a trace is most of what there is to write.
+            tracer = Tracer(lambda line: self.tell(f"{index} {line}")) if self.traced else None
+            return Endpoint(config, own, tracer)
         return RoceEndpoint(
             RoceConfig(
                 address_of(index),
