@@ -35,8 +35,10 @@ def check_workload(
     where: str,
     *,
     memory: bool = True,
+    crosses: bool = False,
 ) -> None:
-    """Check hosts, parameters, memory (unless it is False) and profiles; `where` begins the error.
+    """Check hosts, parameters, memory (unless it is False) and profiles; `where` begins the error. Only a workload that
+    `crosses` tenants may write from one to another.
 
     Raises:
         ExperimentError: it cannot run on this lab.
@@ -50,13 +52,21 @@ def check_workload(
     try:
         kind = WORKLOADS[workload.name]
         params = fitted(topology, workload.name, workload.params, names)
-        needed = kind.plan(len(names), kind.complete(params)) * len(names)
+        complete = kind.complete(params)
+        needed = kind.plan(len(names), complete) * len(names)
     except WorkloadError as error:
         raise ExperimentError(f"{where}: {error}") from error
     free = psutil.virtual_memory().available
     if memory and needed > free and topology.lab.payload != "length":
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
+    if topology.lab.tenants and not crosses:
+        tenant_of = [topology.host(name).segment for name in names]
+        for rank, name in enumerate(names):
+            for peer in kind.peers(rank, len(names), complete):
+                if tenant_of[peer] is not tenant_of[rank]:
+                    text = f"{name} and {names[peer]} are not of one tenant, so nothing gets from one to the other"
+                    raise ExperimentError(f"{where}: workload.hosts: {text}; name hosts of one (--hosts)")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
 
 
@@ -133,7 +143,8 @@ def check(experiment: Experiment, topology: Topology) -> None:
     """
     where = f"experiment {experiment.name}"
     check_policies(topology, where)
-    check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
+    crosses = experiment.expect.denied is not None
+    check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where, crosses=crosses)
     check_steps(experiment, topology)
 
 

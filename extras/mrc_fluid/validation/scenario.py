@@ -32,6 +32,11 @@ class Backend(StrEnum):
     FLUID = "fluid"
     HTSIM = "htsim"
 
+    @property
+    def label(self) -> str:
+        """Its name on pages."""
+        return "flow model" if self is Backend.FLUID else self.value
+
 
 class Quantity(StrEnum):
     """What is compared, with its unit."""
@@ -45,6 +50,17 @@ class Quantity(StrEnum):
     MARKED = "marked, % of packets"
     AGAIN = "sent again, % of packets"
 
+    @property
+    def label(self) -> str:
+        """Its name on pages, with its unit."""
+        return _TITLES.get(self, self.value)
+
+
+_TITLES = {
+    Quantity.P50: "median flow completion time, µs",
+    Quantity.P99: "its 99 % quantile, µs",
+    Quantity.JAIN: "Jain's index of fairness (1: all equal)",
+}
 
 #: What a fluid model has no notion of.
 OF_PACKETS = frozenset({Quantity.TRIMMED, Quantity.MARKED, Quantity.AGAIN})

@@ -56,6 +56,7 @@ def describe(topology: Topology) -> dict[str, Any]:
             {
                 "name": host.name,
                 "address": addressing.text(host.address),
+                **({"tenant": host.segment.name} if lab.tenants else {}),
                 "ports": [
                     {
                         "name": port.name,
@@ -134,6 +135,10 @@ def _summary(topology: Topology) -> Table:
         ("path MTU", f"{lab.path_mtu} B (interfaces {lab.interface_mtu} B)"),
         ("EV profile", f"{lab.ev.size} EVs, {lab.ev.active} active, {lab.ev.mode.value}"),
         ("congestion control", lab.cc.algorithm),
+        *(
+            (f"tenant {name}", f"{spec.addresses}, decapsulation at {spec.decapsulation.value}")
+            for name, spec in lab.tenants.items()
+        ),
         ("clock, seed", f"{lab.clock}, {lab.seed}"),
     ]
     for row in rows:
@@ -154,12 +159,15 @@ def _fewest_paths(topology: Topology) -> list[tuple[str, str]]:
 
 
 def _hosts_table(topology: Topology) -> Table:
-    table = Table("host", "address", "T0", "uSID by plane", "link overrides", title="hosts", title_justify="left")
+    tenants = ["tenant"] if topology.lab.tenants else []
+    columns = ["host", *tenants, "address", "T0", "uSID by plane", "link overrides"]
+    table = Table(*columns, title="hosts", title_justify="left")
     for host in topology.hosts:
         changed = [port.name for port in host.ports if port.name in topology.lab.overrides]
-        usids = " ".join(f"{port.usid:04x}" for port in host.ports)
+        usids = " ".join(f"{port.last_usid:04x}" for port in host.ports)
         t0 = str(host.t0) if topology.lab.topology is None else " ".join(port.t0 for port in host.ports)
-        table.add_row(host.name, addressing.text(host.address), t0, usids, ", ".join(changed))
+        own = [host.segment.name or "none"] if tenants else []
+        table.add_row(host.name, *own, addressing.text(host.address), t0, usids, ", ".join(changed))
     return table
 
 

@@ -109,19 +109,21 @@ EXPERIMENT = {
     "fct_p99_s": Measure("flow completion time, P99", Unit.TIME, "their 99 % quantile, s; of 100 flows and more"),
     "flow_slowdown": Measure(
         "flow slowdown",
-        Unit.COUNT,
+        Unit.TIMES,
         "mean of completion time over the time that a flow takes alone (docs/howto/load-a-fabric.md)",
     ),
-    "flow_slowdown_p50": Measure("flow slowdown, median", Unit.COUNT, "its median"),
-    "flow_slowdown_p95": Measure("flow slowdown, P95", Unit.COUNT, "its 95 % quantile; of 20 flows and more"),
-    "flow_slowdown_p99": Measure("flow slowdown, P99", Unit.COUNT, "its 99 % quantile; of 100 flows and more"),
-    "flow_slowdown_p99_9": Measure("flow slowdown, P99.9", Unit.COUNT, "its 99.9 % quantile; of 1000 flows and more"),
-    "jain": Measure("Jain's index", Unit.COUNT, "Jain's index of fairness of all streams"),
+    "flow_slowdown_p50": Measure("flow slowdown, median", Unit.TIMES, "its median"),
+    "flow_slowdown_p95": Measure("flow slowdown, P95", Unit.TIMES, "its 95 % quantile; of 20 flows and more"),
+    "flow_slowdown_p99": Measure("flow slowdown, P99", Unit.TIMES, "its 99 % quantile; of 100 flows and more"),
+    "flow_slowdown_p99_9": Measure("flow slowdown, P99.9", Unit.TIMES, "its 99.9 % quantile; of 1000 flows and more"),
+    "jain": Measure("Jain's index", Unit.COUNT, "Jain's index of fairness of all streams (1: all get the same)"),
     "dip": Measure(
         "lowest goodput, of before", Unit.SHARE, "lowest goodput after what broke, as a share of that before"
     ),
     "settled": Measure(
-        "settled goodput, of before", Unit.SHARE, "lowest settled goodput after what broke, as a share of that before"
+        "settled goodput, of before",
+        Unit.SHARE,
+        "lowest goodput in the second half of the time after a failure, of before",
     ),
     "settled_of_left": Measure(
         "settled goodput, of what was left", Unit.SHARE, "the same over what the capacity left allows"
@@ -163,7 +165,7 @@ COMPARISON = {
     "seconds": Measure(
         "time of an iteration", Unit.TIME, "time of the run for each iteration of the rank that did fewest, s"
     ),
-    "slowdown": Measure("slowdown", Unit.COUNT, "over that of the same variant under the first condition"),
+    "slowdown": Measure("slowdown", Unit.TIMES, "its time over that of the same variant under the first condition"),
     "ideal_s": Measure(
         "least time of an iteration", Unit.TIME, "what an iteration takes at least, s (docs/reference/experiments.md)"
     ),
