@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import pathlib
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -126,3 +127,43 @@ def test_topo_show_names_tenants_only_where_there_are_some(tmp_path: pathlib.Pat
         output = CliRunner().invoke(app, ["topo", "show", str(file)]).output
         assert ("tenant" in output) is shown
     assert not shown
+
+
+EMULATOR = """\
+name: 2p-4x8
+description: 2-plane Clos, 4 spines per plane, 8 leaves per plane
+planes: 2
+spines_per_plane: 4
+leaves_per_plane: 8
+tenants:
+  - green
+  - yellow
+images: {sonic: docker-sonic-vs:latest}
+clab: {topology_name: sonic-docker-2p-4x8}
+"""
+
+
+def test_a_topology_of_the_srv6_emulator_is_a_lab_with_a_host_of_each_tenant_at_each_leaf() -> None:
+    topology = parse_lab(EMULATOR, "topo.yaml")
+    lab = topology.lab
+    assert (lab.name, lab.planes, lab.t0_per_plane, lab.t1_per_plane, lab.hosts) == ("lab-2p-4x8", 2, 8, 4, 16)
+    assert [topology.t0_of(host.index) for host in topology.hosts] == [index // 2 for index in range(16)]
+    assert [lab.segments[host.name].name for host in topology.hosts] == ["green", "yellow"] * 8
+    assert [lab.segments[name].decapsulation for name in ("h0", "h1")] == [Decapsulation.T0, Decapsulation.HOST]
+    first = [addressing.text(topology.host(name).ports[0].address) for name in ("h0", "h1")]
+    assert [each[:14] for each in first] == ["2001:db8:bbbb:", "2001:db8:cccc:"]
+    assert [note for note in topology.notes if "clab, images" in note]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ("planes: 2", "planes: 0", "topo.yaml:3: planes"),
+        ("leaves_per_plane: 8", "leaves_per_plane: many", "topo.yaml:5: leaves_per_plane"),
+        ("  - yellow", "  - green", "topo.yaml:6: tenants"),
+        ("planes: 2", "plains: 2", "topo.yaml:3: plains"),
+    ],
+)
+def test_a_wrong_topology_of_the_srv6_emulator_is_refused_with_its_line(before: str, after: str, place: str) -> None:
+    with pytest.raises(LabError, match=re.escape(place)):
+        parse_lab(EMULATOR.replace(before, after, 1), "topo.yaml")
