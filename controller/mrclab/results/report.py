@@ -21,7 +21,7 @@ from mrclab.lab import describe, payloads
 from mrclab.lab.session.fidelity import Fidelity, MachineFidelity
 from mrclab.pages import chart
 from mrclab.pages.chart import Mark
-from mrclab.results import charts, milestones, moments, performance, tenants
+from mrclab.results import charts, milestones, moments, performance, reordering, tenants
 from mrclab.results.analysis import Recovery, duration_text
 from mrclab.results.charts import RunCharts
 from mrclab.results.check import Check, Verdict
@@ -348,7 +348,7 @@ def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str)
     return Report(
         title=title,
         doubts=None if verdict.valid else verdict.reasons,
-        measured=[*tenants.tables(result), *performance.tables(result)],
+        measured=[*tenants.tables(result), *performance.tables(result), *reordering.tables(result)],
         charts=charts.charts_of(result, topology, readings, verdict.recoveries, marks),
         top=top_of(result, topology, readings, verdict),
         moments=moments.moments_of(result, topology, readings, verdict.recoveries),

@@ -29,6 +29,8 @@ SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
 QUANTILES = 80
 SENDERS = (2, 4, 8, 16, 32, 64)
 _LONG = re.compile(r"(\d\.\d\d)\d+")
+#: Of a scenario one of them: that of long flows is of the steady state.
+_GOODPUT = (Quantity.GOODPUT, Quantity.STEADY)
 #: So few scenarios are explained where they are drawn.
 FEW = 6
 GREY = {"color": "0.5", "linewidth": 0.8}
@@ -76,7 +78,7 @@ def _goodput(made: SuiteResult) -> str:
             found = {
                 each.scenario: each
                 for each in made.values
-                if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
+                if each.backend is backend and each.quantity in _GOODPUT and each.scenario in bounds
             }
             if not found:
                 continue

@@ -11,7 +11,7 @@ from mrc_fluid.cases import MOST_OFF
 from mrc_fluid.validation import plots, readme, summary
 from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value
-from mrc_fluid.validation.outcome import ScenarioOutcome
+from mrc_fluid.validation.outcome import LEAST_SEEDS, ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
@@ -22,8 +22,6 @@ from mrclab.studies.cells.pages import write
 
 PAGE, README = "index.html", "README.md"
 STYLE = "tr.unexplained td { background: var(--warn-paper) }"
-#: An interval of fewer seeds says more of the seeds than of the value.
-FEW_SEEDS = 5
 #: The folder of the plots.
 PLOTS = "plots"
 
@@ -122,7 +120,7 @@ def _page(made: SuiteResult, command: str) -> str:
     wrong = {
         (each.scenario, each.backend, each.quantity): note for note, each in enumerate(beyond, 1) if _not_modelled(each)
     }
-    few = len(made.plan.seeds) < FEW_SEEDS
+    few = len(made.plan.seeds) < LEAST_SEEDS
     rows = [
         (scenario, backend, ["-" if each is None else _cell(each, wrong, few) for each in cells])
         for scenario, backend, cells in table(made.plan.scenarios, made.values)

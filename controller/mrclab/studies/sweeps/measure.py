@@ -22,7 +22,7 @@ from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
 from mrc_topo.units import Unit
-from mrclab.results import performance, verdict
+from mrclab.results import performance, reordering, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
@@ -145,6 +145,12 @@ EXPERIMENT = {
     "packets_sent": Measure("data packets sent", Unit.COUNT, "data packets, all hosts"),
     "sacks_sent": Measure("SACKs sent", Unit.COUNT, "SACKs, all hosts"),
     "out_of_order": Measure("packets out of order", Unit.COUNT, "packets that arrived before one sent earlier"),
+    "reordered": Measure(
+        "packets that came late", Unit.SHARE, "packets that came after one with a higher PSN, of all (MRC)"
+    ),
+    "reorder_p99": Measure(
+        "reorder distance, P99", Unit.COUNT, "99 % of all packets came no further below the highest PSN"
+    ),
     "lost": Measure("packets that failures took", Unit.COUNT, "packets that failures took in the fabric"),
     "queue_drops": Measure("packets that found a full queue", Unit.COUNT, "packets that found a full queue"),
     "evs_lost": Measure("EVs taken for bad", Unit.COUNT, "times that a host took an EV for bad"),
@@ -285,6 +291,8 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
         found["flow_slowdown"] = float(np.mean(slowdowns))
         for name, share in performance.SLOWDOWNS.items():
             found[f"flow_slowdown_{name.lower().replace('.', '_')}"] = quantiles.quantile(slowdowns, share)
+    if (late := reordering.of(result)) is not None:
+        found |= {"reordered": late.share, "reorder_p99": late.distance(0.99)}
     if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
         found["jain"] = performance.jain(rates)
