@@ -217,12 +217,13 @@ def overview_charts(made: SuiteResult, intervals: bool) -> list[Chart]:
     bounds = _bounds(made)
     names = list(bounds)
     series = []
-    for at, backend in enumerate(Backend):
+    there = [backend for backend in Backend if any(each.backend is backend for each in made.values)]
+    for at, backend in enumerate(there):
         found = [
             each for each in made.values
             if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
         ]  # fmt: skip
-        x = [names.index(each.scenario) + (at - 1) * 0.22 for each in found]
+        x = [names.index(each.scenario) + (at - (len(there) - 1) / 2) * 0.22 for each in found]
         y = np.array([each.mean / bounds[each.scenario] for each in found])
         half = np.array([(each.half or 0.0) * intervals / bounds[each.scenario] for each in found])
         if found:

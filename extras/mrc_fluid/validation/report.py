@@ -130,6 +130,7 @@ def _page(made: SuiteResult, command: str) -> str:
         command=command,
         seeds=made.plan.seeds,
         few=few,
+        htsim=any(each.backend is Backend.HTSIM for each in made.values),
         finding=_finding(made.differences),
         rows=rows,
         quantities=[each.label for each in Quantity],
