@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import itertools
 import json
 import os
@@ -227,6 +228,40 @@ def test_sonic_has_a_vrf_where_a_tenant_is_decapsulated_and_acls_at_all_its_port
     assert "2001:db8:c::/48" not in {key.partition("|")[2] for key in routes}
 
 
+def acl_passes(tables: dict[str, Any], port: str, source: str, destination: str) -> bool:
+    """Return what the first rule that matches, by priority, says of a packet that comes in at a port."""
+    for name, table in tables["ACL_TABLE"].items():
+        if table["stage"] != "ingress" or port not in table["ports"]:
+            continue
+        rows = [row for key, row in tables["ACL_RULE"].items() if key.startswith(f"{name}|")]
+        for row in sorted(rows, key=lambda row: -int(row["PRIORITY"])):
+            wanted = (row.get("SRC_IPV6", "::/0"), source), (row.get("DST_IPV6", "::/0"), destination)
+            if all(ipaddress.IPv6Address(each) in ipaddress.IPv6Network(prefix) for prefix, each in wanted):
+                if row["PACKET_ACTION"] == "DROP":
+                    return False
+                break
+    return True
+
+
+@pytest.mark.parametrize(
+    ("port", "source", "destination", "passes"),
+    [
+        ("Ethernet3", "2001:db8:b:1::2", "fd4d:5243:400:e01::", True),  # blue's own, from another T0
+        ("Ethernet3", "2001:db8:c::1", "fd4d:5243:400:e01::", False),  # red opens blue's table, from another T0
+        ("Ethernet3", "2001:db8:c::1", "fd4d:5243:400:203::", True),  # red's own, to its port
+        ("Ethernet0", "2001:db8:b::1", "fd4d:5243:400:e01::", True),  # blue's own, here
+        ("Ethernet2", "2001:db8:c::1", "fd4d:5243:400:e01::", False),  # red opens blue's table, here
+        ("Ethernet2", "2001:db8:c::1", "fd4d:5243:400:400:e01::", False),  # the same behind a second look-up
+        ("Ethernet2", "2001:db8:b::1", "fd4d:5243:401:400::", False),  # red with blue's source
+        ("Ethernet2", "2001:db8:c::1", "fd4d:5243:800:401::", True),  # red's own, on its way
+    ],
+)
+def test_sonic_opens_a_tenants_table_for_its_own_sources_only(
+    port: str, source: str, destination: str, passes: bool
+) -> None:
+    assert acl_passes(export.documents(parse_lab(TENANTS))["p0-t0.0"], port, source, destination) is passes
+
+
 #: The leaves of SONiC's YANG models that are used, with what each takes (sonic-net/sonic-buildimage, November 2025).
 LEAVES: dict[str, dict[str, str]] = {
     "SRV6_MY_LOCATORS": {
@@ -238,7 +273,8 @@ LEAVES: dict[str, dict[str, str]] = {
         "nexthop-vrf": r"Vrf-[a-z0-9-]{1,11}|default(,default)*",
     },
     "ACL_RULE": {
-        "PRIORITY": r"\d+", "SRC_IPV6": r"[0-9a-f:]+/\d+", "IP_TYPE": "IPV6ANY", "PACKET_ACTION": "FORWARD|DROP",
+        "PRIORITY": r"\d+", "SRC_IPV6": r"[0-9a-f:]+/\d+", "DST_IPV6": r"[0-9a-f:]+/\d+", "IP_TYPE": "IPV6ANY",
+        "PACKET_ACTION": "FORWARD|DROP",
     },
     "INTERFACE": {"ipv6_use_link_local_only": "enable", "vrf_name": r"Vrf-[a-z0-9-]{1,11}"},
     "SWITCH_TRIMMING": {"size": r"\d+", "dscp_value": r"[0-9]|[1-5]\d|6[0-3]", "queue_index": r"\d+"},

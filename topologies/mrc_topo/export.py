@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mrc_topo import addressing, rules
@@ -37,6 +37,8 @@ def uplinks(topology: Topology, switch: Switch, interfaces: Mapping[int, str]) -
 #: The interface that takes what may not pass between tenants, and counts it as dropped. (An ifb drops what no filter
 #: sends it, and has no packets of its own.)
 DENIED: Final = "tenant_denied"
+#: Its MTU: what is longer would be refused before it is counted.
+MOST: Final = 65535
 #: The routing tables of segment 0: of its packets, and of what its T0 has taken out of the outer header.
 OF_SOURCE, OF_INSIDE = 1000, 2000
 
@@ -53,7 +55,7 @@ def policy(topology: Topology, switch: Switch, interfaces: Mapping[int, str]) ->
     here = port_segments(topology, switch)
     if not here:
         return []
-    lines = [f"link add {DENIED} type ifb", f"link set dev {DENIED} addrgenmode none up"]
+    lines = [f"link add {DENIED} mtu {MOST} type ifb", f"link set dev {DENIED} addrgenmode none up"]
     for port, segment in here.items():
         own = f"rule add pref 100 from {segment.plan} iif {interfaces[port]} lookup {OF_SOURCE + segment.number}"
         lines += [own, f"rule add pref 200 iif {interfaces[port]} lookup {OF_SOURCE - 1}"]
@@ -271,14 +273,17 @@ def _add_tenants(topology: Topology, switch: Switch, names: dict[int, str], tabl
                 f"{table}|{DENIED.upper()}": {"PRIORITY": "10", "IP_TYPE": "IPV6ANY", "PACKET_ACTION": "DROP"},
             })  # fmt: skip
     static = tables["STATIC_ROUTE"]
-    for segment in {each for each in here.values() if each.decapsulation is Decapsulation.T0}:
+    opened = {each for each in here.values() if each.decapsulation is Decapsulation.T0}
+    if opened:
+        _add_guards(switch, names, here, opened, tables)
+    for segment in opened:
         vrf, own = f"Vrf-{segment.name}", {names[port] for port, each in here.items() if each is segment}
         tables.setdefault("VRF", {})[vrf] = {}
         for name in own:
             tables["INTERFACE"][name]["vrf_name"] = vrf
-        carrier = addressing.carrier((switch.usid, addressing.tenant_usid(switch.plane, segment.number)))
+        carrier = _table_sid(switch, segment)
         sid = {"action": "uDT46", "decap_vrf": vrf, "decap_dscp_mode": "uniform"}
-        tables["SRV6_MY_SIDS"][f"{LOCATOR}|{addressing.text(carrier)}/64"] = sid
+        tables["SRV6_MY_SIDS"][f"{LOCATOR}|{carrier}"] = sid
         for key, route in [each for each in static.items() if each[0].startswith("default|")]:
             prefix = key.partition("|")[2]
             there = route if route.get("blackhole") or route["ifname"] in own else {**route, **_via_default(route)}
@@ -286,6 +291,40 @@ def _add_tenants(topology: Topology, switch: Switch, names: dict[int, str], tabl
                 route["nexthop-vrf"] = vrf
             if ipaddress.IPv6Network(prefix).overlaps(segment.plan.network):
                 static[f"{vrf}|{prefix}"] = there
+
+
+def _table_sid(switch: Switch, segment: Segment) -> str:
+    """Return the prefix of destinations that open a tenant's table at a switch."""
+    carrier = addressing.carrier((switch.usid, addressing.tenant_usid(switch.plane, segment.number)))
+    return f"{addressing.text(carrier)}/64"
+
+
+def _add_guards(
+    switch: Switch, names: dict[int, str], here: Mapping[int, Segment], opened: Iterable[Segment], tables: Tables
+) -> None:
+    """Let only sources of a tenant open its table: egress ACLs see the inner source, which nobody has checked.
+
+    A destination that has the switch's own uSID twice is dropped, too, since the second look-up meets no ACL.
+    """
+    rules_ = tables["ACL_RULE"]
+    twice = f"{addressing.text(addressing.carrier((switch.usid, switch.usid)))}/64"
+    inner = [names[port] for port in switch.links if port not in here]
+    guarded = {f"TENANT_{each.number}_INGRESS": each for each in here.values()}
+    if inner:
+        tables["ACL_TABLE"]["TENANTS_INGRESS"] = {
+            "type": "L3V6", "stage": "ingress", "policy_desc": "tenants' tables", "ports": inner,
+        }  # fmt: skip
+        for segment in opened:
+            rules_[f"TENANTS_INGRESS|OWN_{segment.number}"] = {
+                "PRIORITY": "40", "SRC_IPV6": str(segment.plan), "DST_IPV6": _table_sid(switch, segment),
+                "PACKET_ACTION": "FORWARD",
+            }  # fmt: skip
+    for table in [*guarded, *(["TENANTS_INGRESS"] if inner else [])]:
+        closed = {_table_sid(switch, each): str(each.number) for each in opened if each is not guarded.get(table)}
+        for prefix, name in {**closed, twice: "TWICE"}.items():
+            rules_[f"{table}|{DENIED.upper()}_{name}"] = {
+                "PRIORITY": "30", "DST_IPV6": prefix, "PACKET_ACTION": "DROP",
+            }  # fmt: skip
 
 
 def _via_default(route: Mapping[str, str]) -> dict[str, str]:

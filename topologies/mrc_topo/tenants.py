@@ -20,8 +20,11 @@ from mrc_topo.units import parse_size_bytes
 RANGE: Final = re.compile(r"h(\d{1,5})\.\.h(\d{1,5})\Z")
 #: The name is part of names of VRFs, which Linux cuts at 15 characters.
 TENANT: Final = re.compile(r"[a-z][a-z0-9-]{0,9}\Z")
+#: What tables call the hosts in no tenant.
+COMMON_NAME: Final = "none"
 #: The bits of a plan: its 32 bits of T0 and plane leave room for slots.
 SHORTEST, LONGEST = 16, 64
+NOT_FOR_HOSTS: Final = [ipaddress.IPv6Network(text) for text in ("::/32", "fe80::/10", "ff00::/8")]
 LOCATORS: Final = ipaddress.IPv6Network((addressing.LOCATOR_BLOCK << 96, 32))
 
 
@@ -37,11 +40,16 @@ def _prefix(text: str) -> str:
     try:
         found = ipaddress.IPv6Network(text)
     except ValueError:
-        raise ValueError(f"'{printable(text)}' is not an IPv6 prefix; write one such as 2001:db8:a::/48") from None
+        raise ValueError(
+            f"'{printable(text)}' is not an IPv6 prefix, or has bits behind it; write one such as 2001:db8:a::/48"
+        ) from None
     if not SHORTEST <= found.prefixlen <= LONGEST:
         raise ValueError(f"{found} must be of {SHORTEST} to {LONGEST} bits, which T0, plane and slot follow")
-    if found.is_multicast or found.is_link_local or found.overlaps(LOCATORS):
-        raise ValueError(f"{found} is not for hosts: it has link-local or multicast addresses, or uSIDs ({LOCATORS})")
+    if any(found.overlaps(other) for other in (*NOT_FOR_HOSTS, LOCATORS)):
+        raise ValueError(
+            f"{found} is not for hosts: it has loopback, IPv4-mapped, link-local or multicast addresses, or uSIDs "
+            f"({LOCATORS}); write one such as 2001:db8:a::/48"
+        )
     return str(found)
 
 
@@ -85,6 +93,8 @@ def segments(tenants: Mapping[str, TenantSpec], hosts: Sequence[str]) -> dict[st
     found: dict[str, Segment] = {}
     plans = {"the hosts in no tenant": COMMON_PLAN.network}
     for number, (name, spec) in enumerate(tenants.items(), 1):
+        if name == COMMON_NAME:
+            raise PlacedError("is what hosts in no tenant are called; choose another name", (name,))
         if not TENANT.match(name):
             raise PlacedError("a tenant's name has small letters, digits and '-', a letter first, at most 10", (name,))
         if number > addressing.MAX_TENANTS:

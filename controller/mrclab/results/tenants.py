@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mrc_topo.schema import Lab
+from mrc_topo.tenants import COMMON_NAME
 from mrc_topo.topology import Topology
 from mrc_topo.units import Unit, shown
 from mrclab.results import performance
 from mrclab.results.check import Check
 from mrclab.results.performance import Table
 from mrclab.results.record import RunResult
-
-NONE = "none"
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class TenantFigures:
 
     `goodput_bps`: the sum over hosts of the payload placed there, over the time that its rank worked. `lost`: data
     packets that they, as senders, took for lost. `jain`: Jain's index of the rates of the streams between them, or
-    without streams of their own goodput; None of fewer than two.
+    without streams of their own goodput; None of fewer than two, and where nothing flows.
     """
 
     tenant: str
@@ -56,13 +55,13 @@ def figures(result: RunResult) -> list[TenantFigures]:
         ] or list(own.values())
         made.append(
             TenantFigures(
-                segment.name or NONE,
+                segment.name or COMMON_NAME,
                 len(hosts),
                 sum(own.values()),
                 sums["losses"],
                 sums["trims"],
                 sums["timeouts"],
-                performance.jain(rates) if len(rates) > 1 else None,
+                performance.jain(rates) if len(rates) > 1 and any(rates) else None,
             )
         )
     return made

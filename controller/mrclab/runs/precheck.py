@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psutil
 
@@ -60,14 +60,23 @@ def check_workload(
     if memory and needed > free and topology.lab.payload != "length":
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
-    if topology.lab.tenants and not crosses:
-        tenant_of = [topology.host(name).segment for name in names]
-        for rank, name in enumerate(names):
-            for peer in kind.peers(rank, len(names), complete):
-                if tenant_of[peer] is not tenant_of[rank]:
-                    text = f"{name} and {names[peer]} are not of one tenant, so nothing gets from one to the other"
-                    raise ExperimentError(f"{where}: workload.hosts: {text}; name hosts of one (--hosts)")
+    if not crosses:
+        check_tenants(topology, names, lambda rank: kind.peers(rank, len(names), complete), f"{where}: workload.hosts")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
+
+
+def check_tenants(topology: Topology, names: Sequence[str], peers: Callable[[int], Iterable[int]], where: str) -> None:
+    """Check that hosts write to others of their tenant only; `peers` gives the ranks that a rank writes to.
+
+    Raises:
+        ExperimentError: two of them are not of one tenant.
+    """
+    tenant_of = [topology.host(name).segment for name in names] if topology.lab.tenants else []
+    for rank in range(len(tenant_of)):
+        for peer in peers(rank):
+            if tenant_of[peer] is not tenant_of[rank]:
+                text = f"{names[rank]} and {names[peer]} are not of one tenant, so nothing gets from one to the other"
+                raise ExperimentError(f"{where}: {text}; name hosts of one (--hosts)")
 
 
 def print_notes(workload: Workload) -> None:

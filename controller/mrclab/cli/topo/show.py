@@ -14,6 +14,7 @@ from mrc_topo import addressing, rules
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EcnSpec, described
+from mrc_topo.tenants import COMMON_NAME
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_size, format_time
 from mrclab.cli.topo.common import Json, fail, load
@@ -166,7 +167,7 @@ def _hosts_table(topology: Topology) -> Table:
         changed = [port.name for port in host.ports if port.name in topology.lab.overrides]
         usids = " ".join(f"{port.last_usid:04x}" for port in host.ports)
         t0 = str(host.t0) if topology.lab.topology is None else " ".join(port.t0 for port in host.ports)
-        own = [host.segment.name or "none"] if tenants else []
+        own = [host.segment.name or COMMON_NAME] if tenants else []
         table.add_row(host.name, *own, addressing.text(host.address), t0, usids, ", ".join(changed))
     return table
 
