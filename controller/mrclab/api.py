@@ -48,7 +48,7 @@ from mrclab.lab.faults.action import Action, Direction, FailureError
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
-from mrclab.results import performance, report, verdict
+from mrclab.results import performance, reordering, report, verdict
 from mrclab.results.check import Check
 from mrclab.results.expectation import Expectation
 from mrclab.results.record import LabEvent, RunResult
@@ -716,8 +716,8 @@ class Result(Frames):
 
     def frame(self, what: str = "goodput") -> dict[str, list[Any]]:
         """Return columns of equal length: `goodput` (bit/s from `t_s` on, until the next row or `seconds`), the hosts'
-        `samples` (counters since the lab came up), the `events`, or the `flows` (`performance.FLOWS`). `t_s` counts
-        from the start of the job."""
+        `samples` (counters since the lab came up), the `events`, the `flows` (`performance.FLOWS`), or the
+        `reordering` of packets (`reordering.COLUMNS`). `t_s` counts from the start of the job."""
         if what == "goodput":
             edges = self.readings.edges[:-1]
             return {"t_s": edges.tolist(), "goodput_bps": self.readings.goodput_bps.tolist()}
@@ -733,7 +733,10 @@ class Result(Frames):
         if what == "flows":
             flows = performance.of(self.run).flows
             return {name: [getattr(each, name) for each in flows] for name in performance.FLOWS}
-        raise UsageError(f"no frame '{what}'; there are goodput, samples, events and flows")
+        if what == "reordering":
+            late = reordering.rows(self.run, self.topology)
+            return {name: [getattr(each, name) for each in late] for name in reordering.COLUMNS}
+        raise UsageError(f"no frame '{what}'; there are goodput, samples, events, flows and reordering")
 
     def report(self, path: str | Path) -> None:
         """Write the report, one HTML file. Raises WriteError if it cannot be written."""

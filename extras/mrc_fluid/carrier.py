@@ -53,13 +53,15 @@ class Carrier:
 
     def __init__(
         self, loaded: Loaded, kernels: Kernels, pool: ThreadPoolExecutor, src: Ints, dst: Ints,
-        ev: EvSpec | None = None, link_rates: LinkLoads | None = None,
+        ev: EvSpec | None = None, link_rates: LinkLoads | None = None, lone: float = 1.0,
     ) -> None:  # fmt: skip
         """Draw the EVs of all queue pairs.
 
         Args:
             ev: of a queue pair, if other than the cluster's: several may have one path, as in labs.
             link_rates: of all links, bits per second, where they differ.
+            lone: how much more of payload a NIC's port carries where nothing goes the other way, beside `nic_share`,
+                which a port has for data and acknowledgements.
         """
         count = len(src)
         flows = Flows(
@@ -68,6 +70,7 @@ class Carrier:
         self.run = ClusterRun(loaded, kernels, every=flows)
         self.loaded, self.kernels, self.pool = loaded, kernels, pool
         shape = loaded.shape
+        self.lone = lone / loaded.cluster.model.nic_share
         self.evs = self.run.draw(pool, ev or loaded.cluster.ev)
         self.run.link_rates = link_rates
         self.planes = np.ones((shape.planes, count), bool)
@@ -105,6 +108,7 @@ class Carrier:
             evs.target, evs.floor,
         )  # fmt: skip
         model = run.model(self.pool, chosen, ends)
+        model.set_lone(self.lone)
         demand = np.full(len(active), run.window_bps)
         wanted, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
         late = np.zeros(len(active)) if state.late is None else state.late * 1e9

@@ -93,6 +93,13 @@ class Comparison:
     p99: dict[str, float]
 
 
+#: What a page tells of the comparisons with packets.
+COMPARED = (
+    "kind of failure", "goodput of short flows (some hundred packets)", "99 % quantile of their times",
+    "settled goodput of streams (long flows)",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class OwnError:
     """How far the model is off in one of a run's cases.
@@ -133,6 +140,17 @@ class OwnError:
         if self.streams is not None:
             parts.append(f"in streams between {NICS} NICs settled goodput is {_off(self.streams)}")
         return f"{self.case}: {'; '.join(parts) or 'never compared with packets, at any size'}"
+
+    @property
+    def cells(self) -> list[str]:
+        """The row of the page's table: see `COMPARED`."""
+        size = (
+            "never"
+            if self.compared is None
+            else f"{self.compared:,} NICs{'' if self.of_this_size else ', the nearest'}"
+        )
+        errors = [(self.goodput, size), (self.p99, size), (self.streams, f"{NICS} NICs")]
+        return [self.case, *("never compared" if error is None else f"{_off(error)} ({at})" for error, at in errors)]
 
     def document(self) -> dict[str, object]:
         """Return it as JSON."""

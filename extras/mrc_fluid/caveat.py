@@ -14,7 +14,7 @@ FILE = "calibrated.json"
 #: Of the calibration's fabrics.
 NICS = 8
 #: What stands beside every result.
-NATURE = "A fluid model: no packets, no queues, no timers of a single queue pair."
+NATURE = "A flow model (a fluid): no packets, no queues, no timers of a single queue pair."
 
 
 def measured() -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import pathlib
+import re
 import shlex
 from dataclasses import asdict
 from typing import Annotated
@@ -24,11 +25,12 @@ from mrc_fluid.validation.scenario import Quantity, Scenario
 from mrc_fluid.validation.scenarios import SCENARIOS, by_name
 from mrc_fluid.validation.suite import Plan, SuiteResult
 from mrc_fluid.validation.variants import VARIANTS
-from mrc_topo.base.document import printable
+from mrc_topo.base.document import POLICY_CLASS, printable
 from mrc_topo.base.errors import UsageError
 from mrc_topo.base.interruption import interruptible
-from mrc_topo.schema import PoliciesSpec
+from mrc_topo.labfile import policy_class
 from mrclab.cli.progress import study_progress
+from mrclab.lab.policies import HOST_KINDS
 from mrclab.results import resultdir
 from mrclab.results.terminal import Terminal
 from mrclab.studies.cells import pages
@@ -39,6 +41,7 @@ MAX_SEEDS = 1000
 #: Heads of columns on a terminal.
 HEADS = {
     Quantity.GOODPUT: "Gb/s",
+    Quantity.STEADY: "steady Gb/s",
     Quantity.P50: "P50 us",
     Quantity.P99: "P99 us",
     Quantity.JAIN: "Jain",
@@ -60,7 +63,7 @@ def verb(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", help="KIND=FILE.py:Class: your congestion, ev or loss policy instead of ours"),
+        typer.Option("--policy", help="KIND=module:Class: your congestion, ev or loss policy instead of ours"),
     ] = None,
     algorithms: Annotated[
         bool,
@@ -210,15 +213,15 @@ def _policies(given: list[str]) -> dict[str, str]:
     """Return policies by kind, with the path of each file from the root on, as runs in other processes need it."""
     made = {}
     for text in given:
-        kind, equals, value = text.partition("=")
-        if not equals or kind not in PoliciesSpec.model_fields or kind == "localiser":
+        kind, _, value = text.partition("=")
+        if kind not in HOST_KINDS or not re.search(POLICY_CLASS, value):
             raise ValidateError(
-                f"--policy {text[:80]}: write KIND=FILE.py:Class, with KIND one of congestion, ev and loss"
+                f"--policy {text[:80]}: write KIND=module:Class, KIND=FILE.py:Class or KIND=@NAME, with KIND one of "
+                "congestion, ev and loss"
             )
-        file, colon, name = value.rpartition(":")
-        if not colon or not pathlib.Path(file).is_file():
-            raise ValidateError(f"--policy {text[:80]}: there is no file '{file[:80]}'; write KIND=FILE.py:Class")
-        made[kind] = f"{pathlib.Path(file).absolute()}:{name}"
+        made[kind] = policy_class(value, pathlib.Path.cwd())
+        if not (file := pathlib.Path(made[kind].rpartition(":")[0])).is_file():
+            raise ValidateError(f"--policy {text[:80]}: {file}: no such file")
     return made
 
 

@@ -47,6 +47,12 @@ class Latency:
     planes: int
     port: float
 
+    def filled(self, size: Floats) -> Floats:
+        """Return the payload of full packets that take as long on a link as messages of this many bytes with their own
+        packets, the last of which may be small."""
+        found: Floats = (size + np.ceil(size / self.mtu) * self.header) * self.mtu / (self.mtu + self.header)
+        return found
+
     def arrival(self, flows: Ints, size: Floats) -> Floats:
         """Return the time from the last byte to the arrival of messages."""
         packets = np.maximum(np.ceil(size / self.mtu), 1.0)
@@ -116,7 +122,10 @@ class _Step:
         self.ready = np.where(schedule.rank >= 0, begin[schedule.rank], 0.0)
         self.start, self.end = np.full(count, np.nan), np.full(count, np.nan)
         self.state = np.zeros(count, np.uint8)
-        self.left, self.since = schedule.work.copy(), np.zeros(count)
+        self.left, self.since = (
+            np.where(schedule.kind == Op.SEND, replay.latency.filled(schedule.work), 0.0),
+            np.zeros(count),
+        )
         self.rate, self.not_before = np.zeros(count), np.zeros(count)
         self.stalled = np.zeros(count, bool)
         #: Of computations their unit, of messages their flow behind all units; and what waits there.

@@ -168,13 +168,24 @@ class Model:
         self.capacity = LinkLoads.none(shape, self.port_bps)
         for each in self.capacity.fabric().each():
             each[:] = shape.fabric_bps * usable[1]
+        self._lone: tuple[Floats, Floats] = (np.ones(shape.nics), np.ones(shape.nics))
+
+    def set_lone(self, more: float) -> None:
+        """Let ports carry `more` times as much in a direction in which no acknowledgements go: out of NICs that receive
+        nothing, and into those that send nothing."""
+        for part, there in zip(self._lone, (self.ends.dst_nic, self.ends.src_nic), strict=True):
+            part[:] = more
+            part[there] = 1.0
+        self.capacity.out *= self._lone[0]
+        self.capacity.into *= self._lone[1]
 
     def set_rates(self, rates: LinkLoads) -> None:
         """Set the rate of each link, where not all are the same."""
         ports, fabric = self._usable
+        lone: tuple[Floats | float, ...] = (1.0, 1.0, *self._lone, 1.0, 1.0)
         shares = (fabric, fabric, ports, ports, fabric, fabric)
-        for mine, given, share in zip(self.capacity.each(), rates.each(), shares, strict=True):
-            mine[:] = given * share
+        for mine, given, share, more in zip(self.capacity.each(), rates.each(), shares, lone, strict=True):
+            mine[:] = given * share * more
 
     def set_dead(self, dead: ByElement) -> None:
         """Set the elements that carry nothing; the planes of queue pairs follow."""

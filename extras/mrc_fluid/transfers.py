@@ -47,7 +47,7 @@ class TransferResult:
 
 def run(
     loaded: Loaded, kernels: Kernels, transfers: Sequence[Transfer], ev: EvSpec, payload_share: float,
-    rates: LinkLoads | None = None,
+    rates: LinkLoads | None = None, lone: float = 1.0,
 ) -> TransferResult:  # fmt: skip
     """Run transfers through the failures of a cluster.
 
@@ -55,6 +55,7 @@ def run(
         ev: EVs of a queue pair; there may be several for one path, as in labs.
         payload_share: of all that a link carries.
         rates: of all links, bits per second, where they differ.
+        lone: see `Carrier`.
 
     Raises:
         ValueError: there is no transfer.
@@ -65,7 +66,7 @@ def run(
     number = {pair: index for index, pair in enumerate(pairs)}
     src, dst = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     with ThreadPoolExecutor(workers()) as pool:
-        carrier = Carrier(loaded, kernels, pool, src, dst, ev, rates)
+        carrier = Carrier(loaded, kernels, pool, src, dst, ev, rates, lone)
         carrier.run.payload = payload_share
         return _Course(carrier, transfers, [number[each.source, each.target] for each in transfers]).go()
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, RoceStatistics
+from mrc_host.proto.statistics import EvRow, MrcStatistics, PortStatistics, QpReordering, RoceStatistics
 from mrc_host.proto.waiting import Waiting
 from mrc_topo.base.plain import OMIT_NONE
 
@@ -189,10 +189,12 @@ class LinkStatistics:
 
 @dataclass(frozen=True)
 class MrcHostStatistics(MrcStatistics):
-    """Statistics of an MRC endpoint; `faults` counts errors of the agent itself, `links` are by port."""
+    """Statistics of an MRC endpoint; `faults` counts errors of the agent itself, `links` are by port, `reordering` of
+    queue pairs to which packets came."""
 
     faults: int = 0
     links: Sequence[LinkStatistics] = ()
+    reordering: Sequence[QpReordering] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 /* The switch of every MRC fabric here: T0 and T1, all routing modes (mrc-protocol.md section 9).
  *
- *   own uSID? shift -> static route -> (on a T0, for plain IPv6) choose an uplink -> egress port's settings
- *   -> control queue, or data queue with ECN, trimming and a limit in bytes.
+ *   tenant of the source -> own uSID? shift -> static route, or a tenant's table behind the outer header -> (on a T0, for plain IPv6) choose an uplink
+ *   -> is this port the tenant's? -> egress port's settings -> control queue, or data queue with ECN, trimming and a limit in bytes.
  *
  * All state that a lab chooses comes in table entries pushed at start; nothing is compiled per lab.
  * Queue occupancy is counted in two register arrays, because on BMv2 ingress and egress are different threads
@@ -28,6 +28,7 @@ const bit<8> DROP_NO_UPLINK = 6;        // the EV's hop field names none
 const bit<8> DROP_LOOP = 7;             // would go back to where it came from
 const bit<8> DROP_QUEUE_FULL = 8;       // the data queue is full and the packet not trimmable
 const bit<8> DROP_NO_PORT = 9;          // the route names a port without settings
+const bit<8> DROP_TENANT_DENIED = 10;   // from or to a port, or into a table, of another tenant
 
 /* How a T0 picks the uplink of a packet that goes up. */
 const bit<8> UPLINK_NONE = 0;
@@ -245,6 +246,36 @@ control Uplinks(inout headers_t hdr, inout metadata_t meta, inout standard_metad
     }
 }
 
+/* Takes the outer header off. The inner one gets what the fabric has done to the outer: hops, ECN, trimming. */
+control Decapsulation(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        if (meta.asked_segment != meta.segment) {
+            meta.drop_reason = DROP_TENANT_DENIED;
+        } else if (!hdr.inner_ipv6.isValid() || (hdr.srh.isValid() && hdr.srh.segments_left != 0)) {
+            meta.drop_reason = DROP_MALFORMED;
+        } else {
+            bit<16> outer = IPV6_BYTES;
+            if (hdr.srh.isValid()) {
+                outer = outer + 8 + ((bit<16>) hdr.srh.length << 3);
+            }
+            hdr.inner_ipv6.payload_length = hdr.ipv6.payload_length - outer;
+            hdr.inner_ipv6.hop_limit = hdr.ipv6.hop_limit;
+            hdr.inner_ipv6.dscp = hdr.ipv6.dscp;
+            if (hdr.inner_ipv6.ecn != ECN_CE) {
+                hdr.inner_ipv6.ecn = hdr.ipv6.ecn;
+            }
+            meta.decapsulated = 1;
+            hdr.ipv6 = hdr.inner_ipv6;
+            hdr.inner_ipv6.setInvalid();
+            hdr.srh.setInvalid();
+            hdr.segments[0].setInvalid();
+            hdr.segments[1].setInvalid();
+            hdr.segments[2].setInvalid();
+            hdr.segments[3].setInvalid();
+        }
+    }
+}
+
 /* Own uSID and segment list, then the static route. Leaves `egress_spec`, `goes_up` or a drop reason. */
 control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action forward(bit<9> port) {
@@ -257,6 +288,12 @@ control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         meta.drop_reason = DROP_NO_ROUTE;
     }
     action end_un() { }
+    action in_segment(bit<16> segment) {
+        meta.segment = segment;
+    }
+    action end_dt6(bit<16> segment) {
+        meta.asked_segment = segment;
+    }
 
     /* This switch's own 48 bits: locator block and uSID (End with NEXT-C-SID, "uN"). */
     table local_usid {
@@ -264,6 +301,21 @@ control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         actions = { end_un; NoAction; }
         default_action = NoAction();
         size = 16;
+    }
+    /* The tenant whose addresses the outer source is one of; 0: none. */
+    table source_segments {
+        key = { hdr.ipv6.src_addr: lpm @name("source"); }
+        actions = { in_segment; NoAction; }
+        default_action = NoAction();
+        size = 1024;
+    }
+    /* Decapsulation into a tenant's table (End.DT6 with NEXT-C-SID, "uDT6"). Address plans do not overlap, so all tenants'
+     * tables are `host_routes`, of which `Isolation` lets through what leads to the tenant's hosts here. */
+    table tenant_usids {
+        key = { hdr.ipv6.dst_addr[127:80]: exact @name("usid_prefix"); }
+        actions = { end_dt6; NoAction; }
+        default_action = NoAction();
+        size = 1024;
     }
     table usid_routes {
         key = { hdr.ipv6.dst_addr[127:80]: exact @name("usid_prefix"); }
@@ -278,7 +330,11 @@ control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = 4096;
     }
 
+    Decapsulation() decapsulation;
+
     apply {
+        bit<1> is_plain = 0;
+        source_segments.apply();
         if (hdr.ipv6.dst_addr[127:96] == LOCATOR_BLOCK) {
             if (local_usid.apply().hit) {
                 if (hdr.ipv6.dst_addr[79:0] != 0) {
@@ -301,15 +357,56 @@ control Routing(inout headers_t hdr, inout metadata_t meta, inout standard_metad
                 }
             }
             if (meta.drop_reason == DROP_NONE) {
-                usid_routes.apply();
+                if (tenant_usids.apply().hit) {
+                    decapsulation.apply(hdr, meta);
+                    is_plain = 1;
+                } else {
+                    usid_routes.apply();
+                }
             }
         } else {
+            is_plain = 1;
+        }
+        if (is_plain == 1 && meta.drop_reason == DROP_NONE) {
             host_routes.apply();
             /* A source route may turn back, as probes do; an address may not. */
             if (meta.drop_reason == DROP_NONE && meta.goes_up == 0
                 && standard_metadata.egress_spec == standard_metadata.ingress_port) {
                 meta.drop_reason = DROP_LOOP;
             }
+        }
+    }
+}
+
+/* Host ports take packets of their own tenant's sources only, and send only those. Sources do not change on the way, so
+ * no packet gets from a tenant to another one's host, whatever uSIDs it has. What was decapsulated leaves through a host
+ * port here or not at all, because nobody has checked its inner source. */
+control Isolation(inout metadata_t meta, in standard_metadata_t standard_metadata) {
+    action only(bit<16> segment) {
+        meta.asked_segment = segment;
+    }
+    table ingress_segments {
+        key = { standard_metadata.ingress_port: exact @name("port"); }
+        actions = { only; NoAction; }
+        default_action = NoAction();
+        size = PORTS;
+    }
+    table egress_segments {
+        key = { standard_metadata.egress_spec: exact @name("port"); }
+        actions = { only; NoAction; }
+        default_action = NoAction();
+        size = PORTS;
+    }
+
+    apply {
+        if (ingress_segments.apply().hit && meta.asked_segment != meta.segment) {
+            meta.drop_reason = DROP_TENANT_DENIED;
+        } else if (egress_segments.apply().hit) {
+            if (meta.asked_segment != meta.segment) {
+                meta.drop_reason = DROP_TENANT_DENIED;
+            }
+        } else if (meta.decapsulated == 1) {
+            meta.drop_reason = DROP_TENANT_DENIED;
         }
     }
 }
@@ -437,6 +534,7 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     Routing() routing;
     Uplinks() uplinks;
+    Isolation() isolation;
     Queueing() queueing;
 
     apply {
@@ -455,6 +553,9 @@ control FabricIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             routing.apply(hdr, meta, standard_metadata);
             if (meta.goes_up == 1 && meta.drop_reason == DROP_NONE) {
                 uplinks.apply(hdr, meta, standard_metadata);
+            }
+            if (meta.drop_reason == DROP_NONE) {
+                isolation.apply(meta, standard_metadata);
             }
             if (meta.drop_reason == DROP_NONE) {
                 queueing.apply(hdr, meta, standard_metadata);

@@ -144,6 +144,16 @@ def test_recovery_of_a_failure_of_three_tenths_of_a_second_is_judged() -> None:
     assert failure.took == "less than 100 ms"
 
 
+@pytest.mark.parametrize(("late", "counts"), [(0.0, True), (0.001, True), (0.01, True), (0.011, False), (0.03, False)])
+def test_bin_in_whose_first_tenth_a_failure_is_made_counts(late: float, counts: bool) -> None:
+    def rate(t: float) -> float:
+        return (1.0 if t < 4.0 + late else 0.1 if t < 4.1 else 0.75) * FULL_BPS
+
+    (only,) = recoveries(document(rate, [(4.0 + late, "fail", 0.25)]))
+    assert (only.dip < 0.4) is counts
+    assert not (counts and only.dip_s)
+
+
 def test_recovery_contradicts_no_bin_that_is_shown() -> None:
     """Goodput holds on average at once, but bins in between lie below the bound: it had not recovered before."""
 

@@ -32,7 +32,7 @@ def test_each_experiment_of_the_project_passes_in_simulated_time(name: str, tmp_
     outcome = execute.execute(load_experiment(name), "virtual", folder=tmp_path, live=False)
     missed = [check for check in outcome.verdict.checks if not check.passed]
     assert not missed, missed
-    assert outcome.result.failures == []
+    assert not outcome.result.failures or outcome.experiment.expect.denied
     assert {path.name for path in tmp_path.iterdir()} == KEPT
     # 4.9 MB with a plotting library inside.
     assert (tmp_path / "report.html").stat().st_size < 1_500_000

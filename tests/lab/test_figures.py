@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from mrc_host.answers import Stream
 from mrclab.cli.app import app, main
+from mrclab.pages.chart import Mark as PageMark
 from mrclab.results.check import Check
 from mrclab.results.expectation import Evidence
 from mrclab.results.performance import StreamRow
@@ -34,7 +35,6 @@ from mrclab.studies.figures import catalogue, draw, failures, model, produce, ta
 from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.model import (
     Alternative,
-    Event,
     Figure,
     Mark,
     Measure,
@@ -267,6 +267,7 @@ def test_an_interrupted_command_goes_on_where_it_was(tmp_path: pathlib.Path) -> 
 import pathlib, sys
 from test_figures import SMALL, small_cells
 from mrclab.studies.cells.measure import changed
+from mrclab.pages.chart import Mark as PageMark
 from mrclab.studies.figures import produce
 import dataclasses
 def cells(size):
@@ -420,11 +421,11 @@ def test_events_of_a_schedule_are_named_and_those_at_the_same_time_are_one() -> 
         failures.restore(4.0, "h0:1"),
     ]
     assert list(draw.events(steps)) == [
-        Event(1.0, "h0:1, h0:6 down", "fail"),
-        Event(2.0, "p0-t1.0 freezes", "fail"),
-        Event(2.5, "l loses 20 %", "fail"),
-        Event(3.0, "4 links down", "fail"),
-        Event(4.0, "h0:1 back", "restore"),
+        PageMark(1.0, "h0:1, h0:6 down", True),
+        PageMark(2.0, "p0-t1.0 freezes", True),
+        PageMark(2.5, "l loses 20 %", True),
+        PageMark(3.0, "4 links down", True),
+        PageMark(4.0, "h0:1 back", False),
     ]
 
 

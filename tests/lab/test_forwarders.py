@@ -296,7 +296,7 @@ def test_kernel_routes_are_the_programs_tables() -> None:
     topology = chosen(load_lab("tiny"), "kernel")
     t0, t1 = topology.switch("p1-t0.1"), topology.switch("p1-t1.0")
     ends = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
-    assert routes(topology, t0, {1: "a", 2: "b", 3: "c", 4: "d"}) == [
+    assert routes(topology, t0, {1: "a", 2: "b", 3: "c", 4: "d"})["main"] == [
         f"route add fd4d:5243:1401::/48 {ends} dev a",
         "route add fd4d:5243:1c00::/48 via fe80::1 dev a onlink",
         "route add fd4d:5248:1::1/128 via fe80::1 dev a onlink",
@@ -309,7 +309,7 @@ def test_kernel_routes_are_the_programs_tables() -> None:
         "route add blackhole fd4d:5248:1::/48",
         "route add fd4d:5248::/48 nexthop via fe80::1 dev c onlink nexthop via fe80::1 dev d onlink",
     ]
-    assert routes(topology, t1, {1: "a", 2: "b"})[1:3] == [
+    assert routes(topology, t1, {1: "a", 2: "b"})["main"][1:3] == [
         "route add fd4d:5243:1400::/48 via fe80::1 dev a onlink",
         "route add fd4d:5248::/48 via fe80::1 dev a onlink",
     ]

@@ -128,6 +128,14 @@ def test_a_policy_takes_hold(kind: str, run: Run, tmp_path: pathlib.Path) -> Non
     assert shows(ours, result(tmp_path)), told
 
 
+def test_an_ev_policy_has_the_round_trip_of_each_answer(run: Run) -> None:
+    code = "from mrc_host.policy import EvSet\nclass Own(EvSet):\n    def answered(self, ev, mark, now):\n"
+    _, told = run("ev", code + "        if self.rtt_ns:\n            raise ValueError(f'{self.rtt_ns} of {now} ns')\n")
+    found = re.search(r"Own.answered: ValueError: (\d+) of (\d+) ns", told)
+    assert found, told
+    assert 1_000_000 < int(found[1]) <= int(found[2])  # a packet and its answer cross four links each
+
+
 BASES = {"congestion": "WindowPolicy", "ev": "EvSet", "loss": "LossDetector"}
 SACK = "on_sack(self, now, newly, rtt_ns, ce, penalty, restore, whole=True)"
 INFER = "infer(self, acked, overtaken, base_rtt_ns, now)"

@@ -16,13 +16,13 @@ WHOLE = ("2026-11-29 10:00:00", "10.35 Pb/s", "196,087,000", "less than 100 ms",
 COLUMNS = st.lists(st.tuples(st.sampled_from(["at", "queue pairs that lost", "probes lost"]), st.sampled_from(WHOLE)))
 
 
-def printed(columns: list[tuple[str, str]], width: int, box: bool) -> list[str]:
+def printed(columns: list[tuple[str, str]], width: int | None, box: bool) -> list[str]:
     made = Table(title="t") if box else Table(title="t", box=None)
     for head, _ in columns:
         made.add_column(head)
     made.add_row(*(cell for _, cell in columns))
     sink = io.StringIO()
-    Terminal(file=sink, width=width).print(made)
+    Terminal(file=sink, **({} if width is None else {"width": width})).print(made)
     return sink.getvalue().splitlines()
 
 
@@ -43,3 +43,13 @@ def test_table_fits_and_has_its_numbers_whole(columns: list[tuple[str, str]], wi
 def test_words_wrap_before_a_column_is_left_out(box: bool) -> None:
     lines = printed([("what", "word " * 30), ("at", "10.35 Pb/s"), ("since", WHOLE[0])], 80, box)
     assert not any("without room" in line for line in lines)
+
+
+def test_table_that_is_piped_has_all_columns_in_full_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    columns = [(f"head {number}", f"{WHOLE[number % 5]} {number}") for number in range(20)]
+    text = " ".join("\n".join(printed(columns, None, True)).split())
+    assert "without room" not in text
+    assert all(head in text and cell in text for head, cell in columns)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, printed(columns, None, True))) <= 80

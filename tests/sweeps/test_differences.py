@@ -6,6 +6,7 @@ import csv
 import math
 import pathlib
 import random
+import re
 from collections.abc import Mapping
 
 import pytest
@@ -140,8 +141,7 @@ def test_report_file_and_terminal_have_the_differences(
     found = made(CASES.replace("name: b", 'name: "[b]"') + SHOWN + "seeds: 2\n")
     rows = rows_of(found, {0: 1e6, 1: 2e6, 2: 3e6, 3: 4e6, 4: 1e6, 5: 2.5e6})
     html = page.write(tmp_path, found, rows).read_text(encoding="utf-8")
-    assert "<td>differs</td>" in html
-    assert "<td>within chance</td>" in html
+    assert re.findall(r"<td>(?:<b>)?(more|less|within chance)\b", html)[:2] == ["more", "within chance"]
     with (tmp_path / FILE).open(encoding="utf-8", newline="") as file:
         lines = list(csv.DictReader(file))
     assert [(line["value"], line["difference"], line["differs"]) for line in lines] == [
@@ -155,6 +155,26 @@ def test_report_file_and_terminal_have_the_differences(
     assert [" ".join(line.split()[2:]) for line in said.splitlines()[2:]] == [
         "+2,000,000 ± 0 (+133.3%) differs", "+250,000 ± 3,176,000 (+16.7%) within chance",
     ]  # fmt: skip
+
+
+def test_titles_count_all_conditions_and_each_of_them_has_a_part_of_the_plot() -> None:
+    cases = "cases: [{name: a, lab.ev.active: 4}, {name: b, lab.ev.active: 8}]\n"
+    grid_keys = ("lab.ev.size", "lab.path_mtu")
+    grid = "grid: {lab.path_mtu: [1024, 4096], lab.ev.size: [32, 64]}\n"
+    found = made(cases + grid + "seeds: 2\nplots: [{y: goodput_bps, x: lab.path_mtu}]\n")
+    more: dict[object, float] = {("b", 32, 1024): 1.5, ("b", 64, 1024): 0.9, ("b", 64, 4096): 0.8}
+    points = {run.index: (run.point.case, *map(run.point.values.get, grid_keys)) for run in found.runs}
+    rows = rows_of(found, {at: 1e6 * more.get(point, 1.0) for at, point in points.items()})
+    differ = differences(found, rows)
+    parts = page.drawn(found, rows, differ)
+    assert [(each.title.partition(":")[0], "more" in each.title, "less" in each.title) for each in parts] == [
+        ("size 32", True, False), ("size 64", False, True),
+    ]  # fmt: skip
+    (whole,) = re.findall("<p><b>(.*?)</b>", page.render(found, rows, differ))
+    assert re.findall(r"(more|less|chance) in (\d) of 4(?: \(by (.*?)\))?", whole) == [
+        ("more", "1", "50 %"), ("less", "2", "10 % to 20 %"), ("chance", "1", ""),
+    ]  # fmt: skip
+    assert len({(each.y.span, each.below and each.below.y.span) for each in parts}) == 1
 
 
 def test_page_of_500_runs_is_less_than_a_megabyte() -> None:

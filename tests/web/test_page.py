@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mrc_topo.labfile import load_lab
+from mrc_topo.labfile import builtin_labs, load_lab, parse_lab
 from mrclab.web import sampler
 from mrclab.web.hub import Hub
 from mrclab.web.log import LogLine
@@ -104,6 +104,23 @@ def test_what_happens_is_drawn_where_it_happens(browser: Any) -> None:
         one.page.wait_for_selector("#fidelity", state="hidden")
 
 
+def test_each_tenant_has_a_line_of_its_own_figures_where_there_are_tenants(browser: Any) -> None:
+    text = builtin_labs()["tiny"].read_text() + "tenants: {blue: {hosts: [h0, h1], addresses: '2001:db8::/32'}}\n"
+    layout = layout_of(parse_lab(text), "lab", clock="real", transport="mrc", began_ns=0, can=[])
+    with shown(browser, layout) as (hub, one):
+        state: Any = calm(layout, 2)
+        state["hosts"][0] |= {"goodput_bps": 30_000_000, "losses": 4}
+        state["hosts"][1] |= {"goodput_bps": 10_000_000, "losses": 1}
+        hub.publish(state)
+        one.until("document.querySelector('#tenants').textContent.includes('40')")
+        blue, others = one.text("#tenants").split(" · ")
+        assert blue.startswith("blue: 40")
+        assert blue.endswith(", 5 taken for lost, Jain's index 0.80")
+        assert others.startswith("in no tenant: 0")
+    with shown(browser, tiny([])) as (_, one):
+        one.page.wait_for_selector("#tenants", state="hidden")
+
+
 EVS = [
     {"t_ns": 58_310_000_000, "ev": 0x2A, "peer": "h2", "qpn": 7},
     {"t_ns": 58_312_000_000, "ev": 0x2B, "peer": "h3", "qpn": 8},
@@ -186,7 +203,7 @@ def test_axes_are_named_by_what_they_show_beside_their_ticks(browser: Any) -> No
             hub.publish(state)
             one.until(f"mrclab.latest().goodput_bps === {goodput} && mrclab.curves.data()[1].at(-1) === {goodput}")
             for what, labels in (
-                ("planes", ["goodput, load"]),
+                ("planes", ["goodput of all hosts, load of planes"]),
                 ("hosts", ["goodput"]),
                 ("times", ["goodput", "time of an iteration"]),
             ):

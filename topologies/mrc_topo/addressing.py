@@ -10,16 +10,18 @@ host port address     `fd4d:5248:T0:PLANE+1::SLOT+1`           h3:2: `fd4d:5248:
 uSID of a T0          hex digits `P4II`                        plane 2, T0 1: `2401`
 uSID of a T1          hex digits `P8II`                        plane 2, T1 0: `2800`
 uSID of a host port   hex digits `PCSS`, known at its T0 only  plane 2, slot 1: `2c01`
+uSID of a tenant      hex digits `PENN`, known at T0s only     plane 2, tenant 1: `2e01`
 uSID carrier          block, uSIDs, zeros                      `fd4d:5243:2400:2800:2401:2c01::`
 ====================  =======================================  ==========================
 
 The index takes the low ten bits, so a plane may have 1023 switches of a tier. uSID 0 would end a carrier;
-no rule yields it.
+no rule yields it. Ports have numbers below 512, so slots leave the upper half of their uSIDs to tenants.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -31,6 +33,9 @@ MAX_PLANES: Final = 16
 MAX_INDEX: Final = 1023
 #: BMv2 has 511 ports at most; 511 itself is its drop port.
 MAX_PORT: Final = 510
+#: The index of tenant 0 among the uSIDs of host ports.
+FIRST_TENANT: Final = 512
+MAX_TENANTS: Final = MAX_INDEX - FIRST_TENANT
 #: uSIDs that fit behind the locator block.
 CARRIER_USIDS: Final = 6
 UDP_PORT: Final = 4791
@@ -85,19 +90,48 @@ def usid_prefix(value: int) -> int:
     return LOCATOR_BLOCK << 16 | value
 
 
+@dataclass(frozen=True, slots=True)
+class AddressPlan:
+    """The addresses of hosts by rule, below the prefix of `bits` bits that `value` (128 bits) begins with: 16 bits for
+    the T0, 16 for the plane, and the slot at the end."""
+
+    value: int
+    bits: int
+
+    def host(self, t0: int, slot: int) -> bytes:
+        """Return a host's address, which is the same on all planes because QPs are bound to it."""
+        return (self.t0(t0) | (slot + 1)).to_bytes(16, "big")
+
+    def port(self, plane: int, t0: int, slot: int) -> bytes:
+        """Return the address of one port of a host; reachable in its plane only."""
+        return (self.t0(t0) | (plane + 1) << 96 - self.bits | (slot + 1)).to_bytes(16, "big")
+
+    def t0(self, t0: int) -> int:
+        """Return the 128-bit value of the prefix, 16 bits longer, that holds all addresses of a T0's hosts."""
+        return self.value | t0 << 112 - self.bits
+
+    @property
+    def network(self) -> ipaddress.IPv6Network:
+        """The prefix."""
+        return ipaddress.IPv6Network((self.value, self.bits))
+
+    def __str__(self) -> str:
+        """Return the prefix as text."""
+        return str(self.network)
+
+
+#: The addresses of hosts that are in no tenant.
+COMMON_PLAN: Final = AddressPlan(HOST_BLOCK << 96, 32)
+
+
+def tenant_usid(plane: int, tenant: int) -> int:
+    """Return the uSID by which every T0 of a plane takes the outer header off and routes by a tenant's table (uDT6)."""
+    return usid(plane, Tier.HOST, FIRST_TENANT + tenant)
+
+
 def host_address(t0: int, slot: int) -> bytes:
-    """Return a host's address, which is the same on all planes because QPs are bound to it."""
-    return (HOST_BLOCK << 96 | t0 << 80 | (slot + 1)).to_bytes(16, "big")
-
-
-def host_port_address(plane: int, t0: int, slot: int) -> bytes:
-    """Return the address of one port of a host; reachable in its plane only."""
-    return (HOST_BLOCK << 96 | t0 << 80 | (plane + 1) << 64 | (slot + 1)).to_bytes(16, "big")
-
-
-def t0_prefix(t0: int) -> int:
-    """Return the 128-bit value of the /48 that holds all addresses of a T0's hosts."""
-    return HOST_BLOCK << 96 | t0 << 80
+    """Return the address of a host that is in no tenant."""
+    return COMMON_PLAN.host(t0, slot)
 
 
 def text(address: bytes) -> str:

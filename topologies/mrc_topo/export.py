@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ipaddress
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from mrc_topo import addressing, rules
@@ -10,6 +12,7 @@ from mrc_topo.addressing import Tier
 from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.paths import Paths
 from mrc_topo.schema import HEADER_BYTES
+from mrc_topo.tenants import COMMON, Decapsulation, Segment
 from mrc_topo.topology import End, Host, Switch, Topology
 
 #: The next hop on every port, whatever device is there.
@@ -19,7 +22,7 @@ NEIGHBOUR: Final = "fe80::1"
 def prefix_of(entry: rules.TableEntry) -> str:
     """Return what an entry of a table of uSIDs (48 bits) or of host addresses matches, as an IPv6 prefix."""
     match = entry.match[0]
-    if entry.table == rules.HOST_ROUTES:
+    if match.field != "usid_prefix":
         return f"{addressing.text(match.value.to_bytes(16, 'big'))}/{match.prefix_length}"
     return f"{addressing.text((match.value << 80).to_bytes(16, 'big'))}/48"
 
@@ -31,22 +34,74 @@ def uplinks(topology: Topology, switch: Switch, interfaces: Mapping[int, str]) -
     return [interfaces[topology.uplink_number(t1)] for t1 in range(topology.lab.t1_per_plane)]
 
 
-def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> list[str]:
-    """Return the routes of a switch for `ip -6 -batch`; `interfaces` by port number."""
+#: The interface that takes what may not pass between tenants, and counts it as dropped. (An ifb drops what no filter
+#: sends it, and has no packets of its own.)
+DENIED: Final = "tenant_denied"
+#: Its MTU: what is longer would be refused before it is counted.
+MOST: Final = 65535
+#: The routing tables of segment 0: of its packets, and of what its T0 has taken out of the outer header.
+OF_SOURCE, OF_INSIDE = 1000, 2000
+
+
+def port_segments(topology: Topology, switch: Switch) -> dict[int, Segment]:
+    """Return the segments of a switch's host ports; nothing in a lab without tenants."""
+    hosts = {port: topology.host(switch.peer(port).node) for port, link in switch.links.items() if link.is_host_link}
+    return {port: host.segment for port, host in hosts.items()} if topology.lab.tenants else {}
+
+
+def policy(topology: Topology, switch: Switch, interfaces: Mapping[int, str]) -> list[str]:
+    """Return what, before its routes, keeps tenants apart at a switch, for `ip -6 -batch`: the source says the table,
+    and a host port takes no other tenant's sources."""
+    here = port_segments(topology, switch)
+    if not here:
+        return []
+    lines = [f"link add {DENIED} mtu {MOST} type ifb", f"link set dev {DENIED} addrgenmode none up"]
+    for port, segment in here.items():
+        own = f"rule add pref 100 from {segment.plan} iif {interfaces[port]} lookup {OF_SOURCE + segment.number}"
+        lines += [own, f"rule add pref 200 iif {interfaces[port]} lookup {OF_SOURCE - 1}"]
+    lines += [f"rule add pref 300 from {each.plan} lookup {OF_SOURCE + each.number}" for each in topology.segments]
+    return [*lines, _in(str(OF_SOURCE - 1), _leave("default", DENIED))]
+
+
+def routes(topology: Topology, switch: Switch, interfaces: Mapping[int, str]) -> dict[str, list[str]]:
+    """Return the routes of a switch for `ip -6 -batch`, by table; `interfaces` by port number."""
+    here = port_segments(topology, switch)
+    if not here:
+        return {"main": _table(topology, switch, interfaces)}
+    found = {}
+    for segment in topology.segments:
+        theirs = {port: DENIED for port, other in here.items() if other is not segment}
+        table, inside = str(OF_SOURCE + segment.number), str(OF_INSIDE + segment.number)
+        found[table] = [_in(table, each) for each in _table(topology, switch, {**interfaces, **theirs}, segment)]
+        own = [
+            _in(inside, _leave(prefix_of(entry), interfaces[entry.params["port"]]))
+            for entry in rules.switch_entries(topology, switch)
+            if entry.table == rules.HOST_ROUTES and here.get(entry.params.get("port", 0)) is segment
+        ]
+        found[inside] = [*own, _in(inside, _leave("default", DENIED))]
+    return found
+
+
+def _table(topology: Topology, switch: Switch, interfaces: Mapping[int, str], segment: Segment = COMMON) -> list[str]:
+    """Return the routes for the packets of a segment."""
     lines = []
-    some = next(iter(interfaces.values()))
+    some = next((each for each in interfaces.values() if each != DENIED), DENIED)
     for entry in rules.switch_entries(topology, switch):
+        prefix = prefix_of(entry) if entry.match else ""
         if entry.table == rules.LOCAL_USID:
             end = "encap seg6local action End flavors next-csid lblen 32 nflen 16"
-            lines.append(f"route add {prefix_of(entry)} {end} dev {some}")
+            lines.append(f"route add {prefix} {end} dev {some}")
+        elif entry.table == rules.TENANT_USIDS and entry.params["segment"] == segment.number:
+            end = f"encap seg6local action End.DT6 table {OF_INSIDE + segment.number}"
+            lines.append(f"route add {prefix} {end} dev {some}")
+        elif entry.table == rules.TENANT_USIDS:
+            lines.append(_leave(prefix, DENIED))
         elif entry.table == rules.USID_ROUTES:
-            port = interfaces[entry.params["port"]]
-            lines.append(f"route add {prefix_of(entry)} via {NEIGHBOUR} dev {port} onlink")
+            lines.append(_leave(prefix, interfaces[entry.params["port"]]))
         elif entry.table == rules.HOST_ROUTES:
-            prefix = prefix_of(entry)
             action = entry.action.rpartition(".")[2]
             if action == "forward":
-                lines.append(f"route add {prefix} via {NEIGHBOUR} dev {interfaces[entry.params['port']]} onlink")
+                lines.append(_leave(prefix, interfaces[entry.params["port"]]))
             elif action == "go_up":
                 hops = " ".join(
                     f"nexthop via {NEIGHBOUR} dev {each} onlink" for each in uplinks(topology, switch, interfaces)
@@ -55,6 +110,15 @@ def routes(topology: Topology, switch: Switch, interfaces: dict[int, str]) -> li
             else:
                 lines.append(f"route add blackhole {prefix}")
     return lines
+
+
+def _in(table: str, line: str) -> str:
+    return line.replace("route add", f"route add table {table}")
+
+
+def _leave(prefix: str, interface: str) -> str:
+    via = "" if interface == DENIED else f"via {NEIGHBOUR} "
+    return f"route add {prefix} {via}dev {interface}{' onlink' * bool(via)}"
 
 
 #: It needs iproute2 that knows NEXT-C-SID (6.1 or later).
@@ -95,7 +159,8 @@ def switch_commands(topology: Topology, switch: Switch) -> list[str]:
     for port, name in ports.items():
         mac = addressing.mac_text(addressing.switch_mac(switch.plane, switch.tier, switch.index, port))
         commands += _port(name, mac, addressing.mac_text(rules.next_mac(topology, switch, port)))
-    return commands + [f"ip -6 {line}" for line in routes(topology, switch, ports)]
+    lines = itertools.chain(policy(topology, switch, ports), *routes(topology, switch, ports).values())
+    return commands + [f"ip -6 {line}" for line in lines]
 
 
 def host_commands(paths: Paths, host: Host) -> list[str]:
@@ -185,7 +250,85 @@ def switch_tables(topology: Topology, switch: Switch) -> Tables:
         **_sids(switch),
         "STATIC_ROUTE": _routes(topology, switch, names),
     }  # fmt: skip
+    _add_tenants(topology, switch, names, tables)
     return tables | _queues(switch, names)
+
+
+def _add_tenants(topology: Topology, switch: Switch, names: dict[int, str], tables: Tables) -> None:
+    """Add what keeps tenants apart: ACLs of sources at host ports, in both directions, whose drops are counted by rule;
+    and the VRF, uDT46 and routes of a tenant whose packets the switch decapsulates."""
+    here = port_segments(topology, switch)
+    for port, segment in here.items():
+        for stage in ("ingress", "egress"):
+            table = f"TENANT_{segment.number}_{stage.upper()}"
+            acl: dict[str, Any] = {
+                "type": "L3V6",
+                "stage": stage,
+                "policy_desc": segment.name or "no tenant",
+                "ports": [],
+            }
+            tables.setdefault("ACL_TABLE", {}).setdefault(table, acl)["ports"].append(names[port])
+            tables.setdefault("ACL_RULE", {}).update({
+                f"{table}|OWN": {"PRIORITY": "20", "SRC_IPV6": str(segment.plan), "PACKET_ACTION": "FORWARD"},
+                f"{table}|{DENIED.upper()}": {"PRIORITY": "10", "IP_TYPE": "IPV6ANY", "PACKET_ACTION": "DROP"},
+            })  # fmt: skip
+    static = tables["STATIC_ROUTE"]
+    opened = {each for each in here.values() if each.decapsulation is Decapsulation.T0}
+    if opened:
+        _add_guards(switch, names, here, opened, tables)
+    for segment in opened:
+        vrf, own = f"Vrf-{segment.name}", {names[port] for port, each in here.items() if each is segment}
+        tables.setdefault("VRF", {})[vrf] = {}
+        for name in own:
+            tables["INTERFACE"][name]["vrf_name"] = vrf
+        carrier = _table_sid(switch, segment)
+        sid = {"action": "uDT46", "decap_vrf": vrf, "decap_dscp_mode": "uniform"}
+        tables["SRV6_MY_SIDS"][f"{LOCATOR}|{carrier}"] = sid
+        for key, route in [each for each in static.items() if each[0].startswith("default|")]:
+            prefix = key.partition("|")[2]
+            there = route if route.get("blackhole") or route["ifname"] in own else {**route, **_via_default(route)}
+            if route["ifname"] in own:
+                route["nexthop-vrf"] = vrf
+            if ipaddress.IPv6Network(prefix).overlaps(segment.plan.network):
+                static[f"{vrf}|{prefix}"] = there
+
+
+def _table_sid(switch: Switch, segment: Segment) -> str:
+    """Return the prefix of destinations that open a tenant's table at a switch."""
+    carrier = addressing.carrier((switch.usid, addressing.tenant_usid(switch.plane, segment.number)))
+    return f"{addressing.text(carrier)}/64"
+
+
+def _add_guards(
+    switch: Switch, names: dict[int, str], here: Mapping[int, Segment], opened: Iterable[Segment], tables: Tables
+) -> None:
+    """Let only sources of a tenant open its table: egress ACLs see the inner source, which nobody has checked.
+
+    A destination that has the switch's own uSID twice is dropped, too, since the second look-up meets no ACL.
+    """
+    rules_ = tables["ACL_RULE"]
+    twice = f"{addressing.text(addressing.carrier((switch.usid, switch.usid)))}/64"
+    inner = [names[port] for port in switch.links if port not in here]
+    guarded = {f"TENANT_{each.number}_INGRESS": each for each in here.values()}
+    if inner:
+        tables["ACL_TABLE"]["TENANTS_INGRESS"] = {
+            "type": "L3V6", "stage": "ingress", "policy_desc": "tenants' tables", "ports": inner,
+        }  # fmt: skip
+        for segment in opened:
+            rules_[f"TENANTS_INGRESS|OWN_{segment.number}"] = {
+                "PRIORITY": "40", "SRC_IPV6": str(segment.plan), "DST_IPV6": _table_sid(switch, segment),
+                "PACKET_ACTION": "FORWARD",
+            }  # fmt: skip
+    for table in [*guarded, *(["TENANTS_INGRESS"] if inner else [])]:
+        closed = {_table_sid(switch, each): str(each.number) for each in opened if each is not guarded.get(table)}
+        for prefix, name in {**closed, twice: "TWICE"}.items():
+            rules_[f"{table}|{DENIED.upper()}_{name}"] = {
+                "PRIORITY": "30", "DST_IPV6": prefix, "PACKET_ACTION": "DROP",
+            }  # fmt: skip
+
+
+def _via_default(route: Mapping[str, str]) -> dict[str, str]:
+    return {"nexthop-vrf": ",".join(["default"] * len(route["ifname"].split(",")))}
 
 
 def _role(switch: Switch) -> str:

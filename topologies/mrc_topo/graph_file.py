@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mrc_topo import p4_topology
+from mrc_topo import emulator_topology, p4_topology
 from mrc_topo.base import document
 from mrc_topo.base.document import LAB_NAME, Document, DocumentError, KeyPath, printable
 from mrc_topo.drawn import Drawn, End
@@ -79,6 +79,8 @@ def expanded(read: Document, folder: Path | None) -> Document:
         # All files of a tool have one name, those of different networks lie in different folders.
         name = folder.name if stem in p4_topology.USUAL and folder is not None else stem
         return of_drawn(p4_topology.read(read), read.name, {"name": lab_name(name)})
+    if emulator_topology.is_one(read.data):
+        return emulator_topology.lab_of(read, lab_name(str(read.data.get("name"))))
     spec = read.data.get("topology")
     if not isinstance(spec, dict) or not isinstance(spec.get("from"), str):
         return read

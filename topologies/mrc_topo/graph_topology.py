@@ -18,6 +18,7 @@ from mrc_topo.base.errors import UsageError
 from mrc_topo.graph import Joint, SwitchPaths
 from mrc_topo.modes import MODES, RoutingMode
 from mrc_topo.schema import GraphSpec, Lab
+from mrc_topo.tenants import Segment
 from mrc_topo.topology import End, Host, HostPort, Link, Path, PathError, ProbePath, Switch, Topology, TopologyError
 
 #: How many links away from a host's switch a probe can turn and come back within one carrier.
@@ -110,7 +111,7 @@ class GraphTopology(Topology):
         inner = [self._trunks[frozenset(pair)] for pair in pairwise(switches)]
         usids = tuple(addressing.usid(*self._numbers[name]) for name in switches)
         links = (start.name, *inner, end.name)
-        return Path(src, dst, plane, number if len(found) > 1 else None, switches, links, (*usids, end.usid))
+        return Path(src, dst, plane, number if len(found) > 1 else None, switches, links, (*usids, end.last_usid))
 
     def _switch_paths(self, src: int, dst: int, plane: int) -> tuple[tuple[str, ...], ...]:
         return self.switch_paths.between(self.host_port(src, plane).t0, self.host_port(dst, plane).t0)
@@ -232,17 +233,24 @@ class GraphTopology(Topology):
             at.setdefault(joint.low, {})[joint.low_port] = joint
             slots[joint.low, joint.low_port] = members[joint.high]
             members[joint.high] += 1
-        hosts = []
+        hosts: list[Host] = []
         for index, name in enumerate(self.spec.hosts):
-            first = at[name][0].high
+            first, segment = at[name][0].high, self.lab.segments[name]
             t0, slot = self._numbers[first][2], slots[name, 0]
+            mine = sorted(at[name].items())
+            if segment.usid(0) is not None and len({each.high for _, each in mine}) < len(mine):
+                raise TopologyError(
+                    f"two ports of {name} are at one switch, whose table of a tenant can have one only; use host",
+                    ("tenants", segment.name, "decapsulation"),
+                )
             ports = tuple(
-                self._port(index, joint, slots[name, plane], (t0, slot)) for plane, joint in sorted(at[name].items())
+                self._port(index, joint, slots[name, plane], (t0, slot), segment)
+                for plane, joint in sorted(at[name].items())
             )
-            hosts.append(Host(index, name, t0, slot, addressing.host_address(t0, slot), ports))
+            hosts.append(Host(index, name, t0, slot, segment.plan.host(t0, slot), ports, segment))
         return tuple(hosts)
 
-    def _port(self, index: int, joint: Joint, slot: int, place: tuple[int, int]) -> HostPort:
+    def _port(self, index: int, joint: Joint, slot: int, place: tuple[int, int], segment: Segment) -> HostPort:
         plane = joint.low_port
         return HostPort(
             host=index,
@@ -251,10 +259,11 @@ class GraphTopology(Topology):
             interface=addressing.host_interface(index, plane),
             mac=addressing.host_mac(index, plane),
             gateway_mac=addressing.switch_mac(*self._numbers[joint.high], joint.high_port),
-            address=addressing.host_port_address(plane, *place),
+            address=segment.plan.port(plane, *place),
             usid=addressing.usid(plane, Tier.HOST, slot),
             t0=joint.high,
             t0_port=joint.high_port,
+            tenant_usid=segment.usid(plane),
         )
 
     def _make_links(self) -> list[Link]:

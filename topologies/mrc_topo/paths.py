@@ -120,6 +120,8 @@ class Paths:
         except ValueError as error:
             raise PathError(str(error)) from error
         tiers = tuple(tier for _, tier, _ in parts)
+        if parts and parts[-1][1] is Tier.HOST and parts[-1][2] >= addressing.FIRST_TENANT:
+            raise PathError("the uSIDs end in a tenant's table: only the destination inside says at which host")
         if len({plane for plane, _, _ in parts}) != 1:
             raise PathError("the uSIDs are of different planes, which share nothing")
         plane = parts[0][0]

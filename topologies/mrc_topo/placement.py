@@ -7,16 +7,16 @@ lab file finds the same.
 
 from __future__ import annotations
 
-import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mrc_topo.base.document import PlacedError
 from mrc_topo.schema import MachineSpec
+from mrc_topo.tenants import named
 from mrc_topo.topology import Host, Link, Switch, Topology, TopologyError
 
 MACHINE = re.compile(r"[a-z][a-z0-9-]{0,15}\Z")
-RANGE = re.compile(r"h(\d{1,5})\.\.h(\d{1,5})\Z")
 #: Names with another meaning where processes of a lab are named.
 RESERVED = ("machine", "lab", "labd", "fabric")
 MAX_PORT = 65535
@@ -103,7 +103,10 @@ class Placement:
         for machine, spec in self.machines.items():
             for index, word in enumerate(getattr(spec, kind)):
                 key = ("machines", machine, kind, index)
-                found = _named(word, names, key)
+                try:
+                    found = named(word, names, key)
+                except PlacedError as error:
+                    raise TopologyError(str(error), error.key) from None
                 if not found:
                     shown = f"{', '.join(names[:3])} to {names[-1]}" if len(names) > 4 else ", ".join(names)
                     raise TopologyError(f"'{word}' is not one of the lab's {kind}; it has {shown}", key)
@@ -175,17 +178,3 @@ class Placement:
                         ("machines", machine, "port_base"),
                     )
             taken.append((machine, spec.address, ports))
-
-
-def _named(word: str, names: Iterable[str], key: tuple[str | int, ...]) -> list[str]:
-    """Return the hosts and switches that an entry names."""
-    if found := RANGE.match(word):
-        first, last = int(found[1]), int(found[2])
-        if first > last:
-            raise TopologyError(f"'{word}' ends before it begins", key)
-        wanted, known = [f"h{index}" for index in range(first, last + 1)], set(names)
-        unknown = next((name for name in wanted if name not in known), None)
-        if unknown is not None:
-            raise TopologyError(f"'{word}': there is no {unknown}", key)
-        return wanted
-    return [name for name in names if fnmatch.fnmatchcase(name, word)]

@@ -17,6 +17,7 @@ from mrc_topo.graph_topology import GraphTopology
 from mrc_topo.modes import MODES, UplinkChooser
 from mrc_topo.paths import Paths, Srv6Path
 from mrc_topo.schema import DATA_PRIORITY as DATA_PRIORITY
+from mrc_topo.tenants import Decapsulation
 from mrc_topo.topology import Path, Switch, Topology
 
 #: The number of strict-priority queues of every port; the highest number is sent first.
@@ -35,12 +36,16 @@ DSCP_CONTROL: Final = 46
 LOCAL_USID: Final = "FabricIngress.routing.local_usid"
 USID_ROUTES: Final = "FabricIngress.routing.usid_routes"
 HOST_ROUTES: Final = "FabricIngress.routing.host_routes"
+SOURCE_SEGMENTS: Final = "FabricIngress.routing.source_segments"
+TENANT_USIDS: Final = "FabricIngress.routing.tenant_usids"
+INGRESS_SEGMENTS: Final = "FabricIngress.isolation.ingress_segments"
+EGRESS_SEGMENTS: Final = "FabricIngress.isolation.egress_segments"
 UPLINK_CHOICE: Final = "FabricIngress.uplinks.uplink_choice"
 TRAFFIC_CLASSES: Final = "FabricIngress.queueing.traffic_classes"
 PORTS: Final = "FabricIngress.queueing.ports"
 
 #: The width of a table's key in bits, by the key's name in `Match`; a table has one key or none.
-KEY_BITS: Final = {"usid_prefix": 48, "destination": 128, "dscp": 6, "port": 9}
+KEY_BITS: Final = {"usid_prefix": 48, "source": 128, "destination": 128, "dscp": 6, "port": 9}
 #: What a lab lacks if its own program does not have such a table (docs/extending.md).
 WITHOUT: Final = {
     LOCAL_USID: "no switch has its own uSID",
@@ -50,6 +55,9 @@ WITHOUT: Final = {
     TRAFFIC_CLASSES: "all packets are in the queue and class that the program gives them",
     PORTS: "frames keep their MAC addresses; no ECN, no trimming, and no limit but the traffic manager's",
 }
+
+#: Tables without one of which hosts would reach other tenants' hosts.
+ISOLATION: Final = (SOURCE_SEGMENTS, TENANT_USIDS, INGRESS_SEGMENTS, EGRESS_SEGMENTS)
 
 #: The program's counters, by what they count.
 COUNTERS: Final = {
@@ -72,7 +80,9 @@ DROP_REASONS: Final = {
     7: "loop",
     8: "queue_full",
     9: "no_port",
+    10: "tenant_denied",
 }
+TENANT_DENIED: Final = 10
 #: The bytes counted in a queue that has sent nothing for four times its drain time plus this were lost by the switch.
 STALL_MARGIN_US: Final = 10_000
 #: The value of `mark_min` for a port that never marks.
@@ -116,6 +126,8 @@ def switch_entries(topology: Topology, switch: Switch) -> list[TableEntry]:
         entries += _graph_routes(topology, switch)
     else:
         entries += _t0_routes(topology, switch) if switch.tier is Tier.T0 else _t1_routes(topology, switch)
+    if topology.lab.tenants:
+        entries += _isolation(topology, switch)
     entries += _classes()
     entries += [_port(topology, switch, port) for port in switch.links]
     return entries
@@ -130,11 +142,14 @@ def needed(topology: Topology) -> dict[str, set[str]]:
     """Return the tables that every program needs in this lab, with the actions of each; all others are optional."""
     lab = topology.lab
     mode = MODES[lab.routing.mode]
-    if mode.carriers:
-        return {USID_ROUTES: {"forward"}}
-    if lab.t0_per_plane == 1:
-        return {HOST_ROUTES: {"forward"}}
-    return {HOST_ROUTES: {"forward", "go_up"}, UPLINK_CHOICE: {mode.uplink(lab.routing, 1).action}}
+    found = {USID_ROUTES: {"forward"}} if mode.carriers else {HOST_ROUTES: {"forward"}}
+    if not mode.carriers and lab.t0_per_plane > 1:
+        found = {HOST_ROUTES: {"forward", "go_up"}, UPLINK_CHOICE: {mode.uplink(lab.routing, 1).action}}
+    if lab.tenants:
+        found |= {SOURCE_SEGMENTS: {"in_segment"}, INGRESS_SEGMENTS: {"only"}, EGRESS_SEGMENTS: {"only"}}
+    if any(segment.decapsulation is Decapsulation.T0 for segment in topology.segments):
+        found |= {TENANT_USIDS: {"end_dt6"}, HOST_ROUTES: {"forward"}}
+    return found
 
 
 def _usid_route(usid: int, port: int) -> TableEntry:
@@ -159,10 +174,11 @@ def _t0_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
         usid = addressing.usid(switch.plane, Tier.T1, t1)
         entries.append(_usid_route(usid, topology.uplink_number(t1)))
     # Addresses of this T0 without a host end here; those of other T0s go up.
-    entries.append(_host_route(addressing.t0_prefix(switch.index), 48, "no_route", {}))
-    for t0 in range(topology.lab.t0_per_plane):
-        if t0 != switch.index and topology.lab.t1_per_plane:
-            entries.append(_host_route(addressing.t0_prefix(t0), 48, "go_up", {}))
+    for plan in topology.plans:
+        entries.append(_host_route(plan.t0(switch.index), plan.bits + 16, "no_route", {}))
+        for t0 in range(topology.lab.t0_per_plane):
+            if t0 != switch.index and topology.lab.t1_per_plane:
+                entries.append(_host_route(plan.t0(t0), plan.bits + 16, "go_up", {}))
     if topology.lab.t1_per_plane:
         entries.append(_uplinks(topology, switch))
     return entries
@@ -173,7 +189,35 @@ def _t1_routes(topology: Topology, switch: Switch) -> list[TableEntry]:
     for t0 in range(topology.lab.t0_per_plane):
         port = topology.downlink_number(t0)
         entries.append(_usid_route(addressing.usid(switch.plane, Tier.T0, t0), port))
-        entries.append(_host_route(addressing.t0_prefix(t0), 48, "forward", {"port": port}))
+        for plan in topology.plans:
+            entries.append(_host_route(plan.t0(t0), plan.bits + 16, "forward", {"port": port}))
+    return entries
+
+
+def _isolation(topology: Topology, switch: Switch) -> list[TableEntry]:
+    """Return what keeps tenants apart: nothing for a switch without hosts."""
+    entries = []
+    here = [
+        (host.segment, topology.host_port(host.index, end.port))
+        for port, link in switch.links.items()
+        if link.is_host_link
+        for end in (switch.peer(port),)
+        for host in (topology.host(end.node),)
+    ]
+    for segment in topology.segments if here else ():
+        match = (Match("source", segment.plan.value, segment.plan.bits),)
+        params = {"segment": segment.number}
+        entries.append(TableEntry(SOURCE_SEGMENTS, "FabricIngress.routing.in_segment", params, match))
+    own = dict.fromkeys((port.tenant_usid, segment.number) for segment, port in here)
+    for usid, number in own:
+        if usid is not None:
+            match = (Match("usid_prefix", addressing.usid_prefix(usid)),)
+            entries.append(TableEntry(TENANT_USIDS, "FabricIngress.routing.end_dt6", {"segment": number}, match))
+    for segment, port in here:
+        for table in (INGRESS_SEGMENTS, EGRESS_SEGMENTS):
+            match = (Match("port", port.t0_port),)
+            params = {"segment": segment.number}
+            entries.append(TableEntry(table, "FabricIngress.isolation.only", params, match))
     return entries
 
 
@@ -273,12 +317,13 @@ class PacketTracer:
                 tables.setdefault(entry.table, []).append(entry)
             self._tables[name] = tables
 
-    def srv6(self, src: int, plane: int, route: Srv6Path) -> PacketPath:
-        """Return the path of an SRv6 packet from a host port. Raises WalkError."""
+    def srv6(self, src: int, plane: int, route: Srv6Path, inner: bytes = b"") -> PacketPath:
+        """Return the path of an SRv6 packet from a host port; `inner` is the destination inside. Raises WalkError."""
         destination = int.from_bytes(route.destination, "big")
         segments = [int.from_bytes(segment, "big") for segment in route.segments]
         port = self.topology.host_port(src, plane)
-        node, crossed = port.t0, [port.name]
+        node, crossed, came = port.t0, [port.name], port.t0_port
+        segment = self._segment(node, int.from_bytes(route.source, "big"))
         for _ in range(HOP_LIMIT):
             prefix = destination >> 80
             if self._exact(node, LOCAL_USID, prefix):
@@ -289,11 +334,20 @@ class PacketTracer:
                     destination = segments.pop(0)
                 else:
                     raise WalkError(f"{node}: the path ends here")
-            entry = self._exact(node, USID_ROUTES, destination >> 80)
+            table = self._exact(node, TENANT_USIDS, destination >> 80)
+            if table is not None:
+                if table.params["segment"] != segment:
+                    raise WalkError(f"{node}: denied the table of another tenant")
+                entry = self._longest(node, HOST_ROUTES, int.from_bytes(inner, "big"))
+                if entry is not None and not self._exact(node, EGRESS_SEGMENTS, entry.params.get("port", 0)):
+                    raise WalkError(f"{node}: denied a way behind the table of a tenant")
+            else:
+                entry = self._exact(node, USID_ROUTES, destination >> 80)
             if entry is None or "port" not in entry.params:
                 raise WalkError(f"{node}: no route for uSID {destination >> 80 & 0xFFFF:#06x}")
-            link, node, done = self._leave(node, entry.params["port"])
+            link, node, done = self._leave(node, entry.params["port"], segment, came)
             crossed.append(link)
+            came = 0
             if done:
                 return PacketPath(tuple(crossed), node)
         raise WalkError("hop limit exceeded: the source route loops")
@@ -306,25 +360,31 @@ class PacketTracer:
         address = int.from_bytes(destination, "big")
         source = self.topology.hosts[src].address
         port = self.topology.host_port(src, plane)
-        node, crossed = port.t0, [port.name]
+        node, crossed, came = port.t0, [port.name], port.t0_port
+        segment = self._segment(node, int.from_bytes(source, "big"))
         for _ in range(HOP_LIMIT):
-            entry = self._longest(node, address)
+            entry = self._longest(node, HOST_ROUTES, address)
             if entry is None or entry.action.endswith(".no_route"):
                 raise WalkError(f"{node}: no route to {addressing.text(destination)}")
             if entry.action.endswith(".go_up"):
                 number = self._uplink(node, source, destination, value, sprayed_to)
             else:
                 number = entry.params["port"]
-            link, node, done = self._leave(node, number)
+            link, node, done = self._leave(node, number, segment, came)
             crossed.append(link)
+            came = 0
             if done:
                 return PacketPath(tuple(crossed), node)
         raise WalkError("hop limit exceeded: the routes loop")
 
-    def _leave(self, node: str, number: int) -> tuple[str, str, bool]:
+    def _leave(self, node: str, number: int, segment: int, came: int) -> tuple[str, str, bool]:
         switch = self.topology.switch(node)
         if number not in switch.links or self._exact(node, PORTS, number) is None:
             raise WalkError(f"{node}: no port {number}")
+        for table, port in ((INGRESS_SEGMENTS, came), (EGRESS_SEGMENTS, number)):
+            entry = self._exact(node, table, port)
+            if entry is not None and entry.params["segment"] != segment:
+                raise WalkError(f"{node}: denied port {port} of another tenant")
         peer = switch.peer(number)
         link = switch.links[number]
         return link.name, peer.node, link.is_host_link
@@ -335,9 +395,13 @@ class PacketTracer:
                 return entry
         return None
 
-    def _longest(self, node: str, address: int) -> TableEntry | None:
+    def _segment(self, node: str, source: int) -> int:
+        entry = self._longest(node, SOURCE_SEGMENTS, source)
+        return 0 if entry is None else entry.params["segment"]
+
+    def _longest(self, node: str, table: str, address: int) -> TableEntry | None:
         best: tuple[int, TableEntry] | None = None
-        for entry in self._tables[node].get(HOST_ROUTES, []):
+        for entry in self._tables[node].get(table, []):
             match: Match = entry.match[0]
             length = match.prefix_length or 0
             hit = address >> 128 - length == match.value >> 128 - length
@@ -367,7 +431,7 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
     """Follow every path between every two hosts through the tables, or only from `sources`; return the number of paths.
 
     In ECMP, where an EV decides, the EVs of each pair's profile are followed instead. Raises WalkError if a packet
-    arrives elsewhere or takes another path than `Paths` predicts.
+    arrives elsewhere or takes another path than `Paths` predicts, or reaches a host of another tenant.
     """
     paths, walker = Paths(topology), PacketTracer(topology)
     mode = paths.mode
@@ -376,27 +440,33 @@ def check_routes(topology: Topology, sources: Sequence[int] | None = None) -> in
     for src, dst in product(hosts if sources is None else sources, hosts):
         if src == dst:
             continue
-        address = topology.hosts[dst].address
         if mode.chooser is UplinkChooser.HASH:
             for value in chain.from_iterable(paths.profile(src, dst)):
                 expected = paths.path_of_ev(src, dst, value)
                 assert expected is not None
-                _check(topology, walker.plain(src, expected.plane, address, value), expected)
+                _check(walker, paths, expected, value)
                 count += 1
             continue
         for path in paths.all_paths(src, dst):
-            if mode.carriers:
-                taken = walker.srv6(src, path.plane, paths.srv6(path))
-            elif mode.chooser is UplinkChooser.EV:
-                taken = walker.plain(src, path.plane, address, paths.ev_of_path(path))
-            else:
-                taken = walker.plain(src, path.plane, address, 0, sprayed_to=path.hop)
-            _check(topology, taken, path)
+            by_ev = mode.chooser is UplinkChooser.EV and not mode.carriers
+            _check(walker, paths, path, paths.ev_of_path(path) if by_ev else 0)
             count += 1
     return count
 
 
-def _check(topology: Topology, taken: PacketPath, expected: Path) -> None:
+def _check(walker: PacketTracer, paths: Paths, expected: Path, value: int) -> None:
+    source, target = (walker.topology.hosts[index] for index in (expected.src, expected.dst))
+    pair = f"{source.name} to {target.name}"
+    try:
+        if paths.mode.carriers:
+            taken = walker.srv6(source.index, expected.plane, paths.srv6(expected), target.address)
+        else:
+            taken = walker.plain(source.index, expected.plane, target.address, value, sprayed_to=expected.hop)
+    except WalkError:
+        if source.segment is target.segment:
+            raise
+        return
+    if source.segment is not target.segment:
+        raise WalkError(f"{pair}: arrives, though they are not of one tenant")
     if taken.links != expected.links:
-        pair = " to ".join(topology.hosts[index].name for index in (expected.src, expected.dst))
         raise WalkError(f"{pair}: goes {taken.links}, not {expected.links}")

@@ -35,7 +35,8 @@ from mrc_topo.base.document import (
     printable,
 )
 from mrc_topo.graph import GraphShape, shape_of
-from mrc_topo.modes import MAX_ADAPTIVE, RoutingMode, RoutingSpec
+from mrc_topo.modes import MAX_ADAPTIVE, MODES, RoutingMode, RoutingSpec
+from mrc_topo.tenants import Decapsulation, Segment, TenantSpec, segments
 from mrc_topo.units import SIZES, TIMES, format_rate, format_size, parse_rate_bps, parse_size_bytes, parse_time_ns
 
 
@@ -635,7 +636,8 @@ CLOS_KEYS = ("t0_per_plane", "t1_per_plane", "hosts_per_t0", "max_oversubscripti
 class Lab(Model):
     """A whole laboratory. `clock`, `switch` and `compiler` are defaults that options override. All switches run
     `program` instead of `fabric.p4` (docs/extending.md). `machines` divide it on the real clock (docs/machines.md);
-    without them this machine runs all of it. `topology` is a graph in the place of the Clos that the numbers make."""
+    without them this machine runs all of it. `topology` is a graph in the place of the Clos that the numbers make.
+    Hosts of different `tenants`, and those in none, do not reach each other (docs/howto/tenants.md)."""
 
     name: Annotated[str, Field(pattern=LAB_NAME)]
     description: str = ""
@@ -666,6 +668,7 @@ class Lab(Model):
     program: ProgramFile | None = None
     policies: PoliciesSpec = PoliciesSpec()
     machines: dict[str, MachineSpec] = {}
+    tenants: dict[str, TenantSpec] = {}
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 1
 
     def for_transport(self, transport: str) -> Lab:
@@ -696,6 +699,18 @@ class Lab(Model):
         links = [] if self.topology is None else self.topology.links
         places |= {f"topology.links.{at}.queue": each.queue for at, each in enumerate(links)}
         return {place: queue for place, queue in places.items() if queue is not None}
+
+    @property
+    def host_names(self) -> list[str]:
+        """The names of all hosts, by number."""
+        return (
+            [addressing.host_name(host) for host in range(self.hosts)] if self.topology is None else self.topology.hosts
+        )
+
+    @cached_property
+    def segments(self) -> dict[str, Segment]:
+        """The tenant of each host, by name. Raises PlacedError."""
+        return segments(self.tenants, self.host_names)
 
     @property
     def interface_mtu(self) -> int:
@@ -785,6 +800,21 @@ class Lab(Model):
                 f"routing.adaptive compares {MAX_ADAPTIVE} uplinks at most, t1_per_plane is {self.t1_per_plane}; "
                 "lower it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tenants(self) -> Self:
+        for name, spec in self.tenants.items():
+            if spec.decapsulation is Decapsulation.T0 and not MODES[self.routing.mode].carriers:
+                raise PlacedError(
+                    f"packets of routing.mode {self.routing.mode.value} have no outer header to take off; leave it "
+                    "out, or use srv6_usid or srv6_srh",
+                    ("tenants", name, "decapsulation"),
+                )
+        try:
+            assert self.segments
+        except PlacedError as error:
+            raise PlacedError(str(error), ("tenants", *error.key)) from None
         return self
 
     @model_validator(mode="after")

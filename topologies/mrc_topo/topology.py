@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from mrc_topo import addressing
-from mrc_topo.addressing import Tier
+from mrc_topo.addressing import AddressPlan, Tier
 from mrc_topo.base.errors import UsageError
 from mrc_topo.schema import Lab, LinkSpec, MarkingError, Marks, Override, QueueSpec, marks
+from mrc_topo.tenants import COMMON, Segment
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -81,6 +82,13 @@ class HostPort:
     usid: int
     t0: str
     t0_port: int
+    #: The uSID of its tenant's table at the T0, where that takes the outer header off.
+    tenant_usid: int | None = None
+
+    @property
+    def last_usid(self) -> int:
+        """The last uSID of a path from another host."""
+        return self.usid if self.tenant_usid is None else self.tenant_usid
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,7 @@ class Host:
     slot: int
     address: bytes
     ports: tuple[HostPort, ...]
+    segment: Segment = COMMON
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +218,16 @@ class Topology:
         per_plane = self.lab.t0_per_plane + self.lab.t1_per_plane
         return 1 + plane * per_plane + index + (self.lab.t0_per_plane if tier is Tier.T1 else 0)
 
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The tenants, and what stands for the hosts in none if there are any."""
+        return tuple(sorted({host.segment for host in self.hosts}, key=lambda segment: segment.number))
+
+    @property
+    def plans(self) -> list[AddressPlan]:
+        """The address plans of all hosts."""
+        return [segment.plan for segment in self.segments]
+
     # --- look-up ------------------------------------------------------------------------------------
 
     def switch(self, name: str) -> Switch:
@@ -299,7 +318,7 @@ class Topology:
         first = addressing.switch_name(plane, Tier.T0, t0_src)
         last = addressing.switch_name(plane, Tier.T0, t0_dst)
         start, end = addressing.host_port_name(src, plane), addressing.host_port_name(dst, plane)
-        tail = (addressing.usid(plane, Tier.T0, t0_dst), self.host_port(dst, plane).usid)
+        tail = (addressing.usid(plane, Tier.T0, t0_dst), self.host_port(dst, plane).last_usid)
         if t0_src == t0_dst:
             return Path(src, dst, plane, None, (first,), (start, end), tail)
         if hop is None or not 0 <= hop < lab.t1_per_plane:
@@ -352,7 +371,8 @@ class Topology:
 
     def _host(self, index: int) -> Host:
         t0, slot = divmod(index, self.lab.hosts_per_t0)
-        port_number = self.host_port_number(slot)
+        port_number, name = self.host_port_number(slot), addressing.host_name(index)
+        segment = self.lab.segments[name]
         ports = tuple(
             HostPort(
                 host=index,
@@ -361,15 +381,15 @@ class Topology:
                 interface=addressing.host_interface(index, plane),
                 mac=addressing.host_mac(index, plane),
                 gateway_mac=addressing.switch_mac(plane, Tier.T0, t0, port_number),
-                address=addressing.host_port_address(plane, t0, slot),
+                address=segment.plan.port(plane, t0, slot),
                 usid=addressing.usid(plane, Tier.HOST, slot),
                 t0=addressing.switch_name(plane, Tier.T0, t0),
                 t0_port=port_number,
+                tenant_usid=segment.usid(plane),
             )
             for plane in range(self.lab.planes)
         )
-        address = addressing.host_address(t0, slot)
-        return Host(index, addressing.host_name(index), t0, slot, address, ports)
+        return Host(index, name, t0, slot, segment.plan.host(t0, slot), ports, segment)
 
     def _make_links(self) -> list[Link]:
         lab = self.lab

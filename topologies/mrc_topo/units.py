@@ -142,6 +142,7 @@ class Unit(Enum):
     SIZE = "B", ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
     SHARE = "%", ((0.01, "%"),)
     COUNT = "", ()
+    TIMES = "×", ()
 
     def scale(self, largest: float) -> tuple[float, str]:
         """Return the factor and symbol of the multiple in which values up to `largest` are written."""

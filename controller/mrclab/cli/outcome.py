@@ -19,7 +19,7 @@ from mrclab.cli.progress import Verbosity
 from mrclab.lab import payloads
 from mrclab.lab.session.counters import is_common
 from mrclab.lab.session.fidelity import UNMEASURED
-from mrclab.results import performance
+from mrclab.results import performance, tenants
 from mrclab.results.performance import FlowRow
 from mrclab.results.record import EXPLAINED, losses_of
 from mrclab.results.report import RECOVERY_HEADS, recovery_cells
@@ -86,6 +86,8 @@ def run_and_show(
     if as_json:
         measured = performance.of(outcome.result).document()
         made = {"folder": str(outcome.folder), **outcome.verdict.document(), "performance": measured}
+        if told := tenants.figures(outcome.result):
+            made["tenants"] = [asdict(each) for each in told]
         if earlier is not None and repetition is not None:
             made["again"] = {"of": str(earlier.folder), "caveats": earlier.caveats, **asdict(repetition)}
         typer.echo(json.dumps(made))
@@ -148,7 +150,7 @@ def show(outcome: Outcome) -> None:
         mark = Text("good", "green") if check.passed else Text("missed", "red")
         table.add_row(check.what, check.expected, check.measured, mark)
     console.print(table)
-    for measured in performance.tables(outcome.result):
+    for measured in [*tenants.tables(outcome.result), *performance.tables(outcome.result)]:
         console.print(measured.text(), highlight=False, soft_wrap=True)
     console.print(_sums(outcome))
     if lost := losses_of(outcome.result):

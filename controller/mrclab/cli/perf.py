@@ -17,7 +17,7 @@ from mrclab.lab.payloads import NOT_VERIFIED
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.requested import TRANSPORTS, LabRequest
 from mrclab.lab.session.real import RealSession
-from mrclab.runs import perf
+from mrclab.runs import perf, precheck
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.sessions import session_for
 
@@ -65,6 +65,7 @@ def verb(
     name = lab_file(lab, clock) if lab else ("default" if up is None else RunDir(up).read().lab_file)
     topology = load_lab(name)
     names = _participants(hosts, [each.name for each in topology.hosts], name)
+    precheck.check_tenants(topology, names, lambda _: range(len(names)), f"perf {collective}")
     todo = perf.plan(collective, wanted, len(names))
     if clock == "real":
         need_namespaces()

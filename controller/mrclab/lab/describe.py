@@ -478,6 +478,9 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
     if clock == "real":
         profiles, routes = dict(profiles), dict(routes)
     fields = generated_fields(lab.routing.mode, topology.hops) if lab.ev.mode is EvMode.GENERATED else []
+    settings = endpoint_settings(topology, clock)
+    if host.segment.max_wnd is not None:
+        settings["cc"]["max_wnd_bytes"] = host.segment.max_wnd
     return NodeConfig(
         name=host.name,
         address=addressing.text(host.address),
@@ -491,7 +494,7 @@ def host_config(topology: Topology, host: Host, clock: str, transport: str = "mr
         profiles=profiles,
         generated=[dataclasses.asdict(each) for each in fields],
         paths=routes,
-        settings=endpoint_settings(topology, clock),
+        settings=settings,
         probes=probe_targets(topology, host),
         probe_interval_ns=PROBE_INTERVAL_NS,
         probe_timeout_ns=max(4 * base_rtt_ns(topology, clock), PROBE_INTERVAL_NS),

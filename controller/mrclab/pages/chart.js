@@ -29,10 +29,18 @@ export function shown(value, unit = "", count = DIGITS) {
 
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 const ROOM = 6;
+/** Failures lie in lanes above the plot, none over another: height of a lane, and how many there are at most. */
+const LANE = 19, LANES = 6;
+/** At least so wide is what stands left of charts over the same time, so that a time has one place in all of them. */
+const GUTTER = 48;
 const font = () => `11px ${getComputedStyle(document.body).fontFamily}`;
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const pen = document.createElement("canvas").getContext("2d");
-const wide = (text) => { pen.font = font(); return pen.measureText(text).width; };
+const widths = new Map();
+const wide = (text) => {
+  if (!widths.has(text)) { pen.font = font(); widths.set(text, pen.measureText(text).width); }
+  return widths.get(text);
+};
 
 const make = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
@@ -52,7 +60,7 @@ export function bounds(low, high, zero) {
 /** One panel. `spec`: x, y, series, marks; `data`: columns as uPlot has them, `bands`: pairs of their numbers. */
 export class Panel {
   constructor(place, spec, data, hooks = {}) {
-    Object.assign(this, { place, spec, hooks, data, marks: spec.marks ?? [], cursor: null, off: new Set() });
+    Object.assign(this, { place, spec, hooks, data, marks: spec.marks ?? [], lane: [], deep: 0, cursor: null, off: new Set() });
     this.build();
     this.watch = new ResizeObserver(() => this.size());
     this.watch.observe(place);
@@ -60,13 +68,55 @@ export class Panel {
 
   height() { return this.spec.height || this.place.clientHeight || 240; }
 
+  /** Where the x axis begins and ends while all of it is shown. */
+  ends() { return this.spec.x.span ?? [this.data[0][0], this.data[0][this.data[0].length - 1]]; }
+
+  /** Give each failure a lane in which it hides no other, with room for its name or, where names take too many lanes,
+   * for its number. */
+  arrange() {
+    const [from, to] = this.ends(), most = this.spec.lanes ?? LANES, across = Math.max(this.place.clientWidth - GUTTER - 20, 50);
+    const x = (at) => ((Math.min(Math.max(at, from), to) - from) / (to - from || 1)) * across;
+    let free = [];
+    for (const named of [true, false]) {
+      free = [];
+      this.lane = this.marks.map((mark, at) => {
+        if (mark.at > to || (mark.until ?? mark.at) < from) return -1;
+        const [long, short] = this.flag(at), until = x(mark.until ?? mark.at), room = until - x(mark.at);
+        // A name that is longer than the bar stands at its end.
+        const behind = this.mended(mark) && wide(long) + 16 > room, own = wide(named && !behind ? long : short) + 16;
+        const begin = Math.min(x(mark.at), across + 12 - own);
+        const fits = free.findIndex((each) => each <= begin), lane = fits < 0 ? free.length : fits;
+        free[lane] = Math.max(begin + own, until) + (this.mended(mark) ? wide(this.flag(at, true).at(named ? behind ? 0 : 1 : 2)) + 16 : 0);
+        return lane;
+      });
+      if (free.length <= most) break;
+    }
+    // What has no lane left shares the last one.
+    this.lane = this.lane.map((each) => Math.min(each, most - 1));
+    const deep = Math.min(free.length, most), changed = deep !== this.deep;
+    this.deep = deep;
+    if (this.spec.base) this.place.style.height = `${this.spec.base + LANE * deep}px`;
+    return changed;
+  }
+
+  mended(mark) { return mark.until !== undefined && mark.until < this.ends()[1]; }
+
+  /** What stands at a failure, or at its end, by the room that there is. */
+  flag(at, end = false) {
+    const { label, text } = this.marks[at], number = label === undefined ? String(at + 1) : "";
+    if (end) return [`✓${number} restored: ${text}`, `✓${number} restored`, `✓${number}`];
+    return label === undefined ? [`${number} ${text}`, number] : [label, label[0]];
+  }
+
   size() {
+    this.arrange();
     const width = this.place.clientWidth;
     if (width && (width !== this.plot.width || this.height() !== this.plot.height)) this.plot.setSize({ width, height: this.height() });
   }
 
   build() {
     this.plot?.destroy();
+    this.arrange();
     const { spec } = this, log = spec.x.log, names = spec.x.ticks;
     const line = ink("line");
     const grid = { stroke: line, width: 1 };
@@ -78,16 +128,16 @@ export class Panel {
     this.layer = make("div", { class: "words", "aria-hidden": "true" });
     // Panels over each other have their axes in one line.
     const upright = (at) => () => {
-      const own = 8 + Math.ceil(Math.max(16, ...(this.words[at] ?? []).map(([, text]) => wide(text))));
+      const own = 8 + Math.ceil(Math.max(spec.group ? GUTTER : 16, ...(this.words[at] ?? []).map(([, text]) => wide(text))));
       return at === 1 ? Math.max(own, ...(this.beside ?? []).map((each) => each.left ?? 0), (this.left = own)) : own;
     };
-    const range = (scale) => (plot, low, high) => bounds(low ?? 0, high ?? 0, scale.zero);
+    const range = ({ zero, span = [] }) => (plot, low, high) => bounds(Math.min(low ?? 0, ...span), Math.max(high ?? 0, ...span), zero);
     const y = (at, scale, more) => axis(at, (each) => scale.words ? scale.words(each) : digits(each), {
       size: upright(at), space: 34, ...more });
     const slot = () => (names ? (this.place.clientWidth - 60) / names.length : 0);
     const deep = () => (names ? 14 * Math.max(...names.map((each) => Math.min(Math.ceil(wide(each) / Math.max(slot() - ROOM, 20)), 4))) + 10 : 21);
     this.plot = new uPlot({
-      width: this.place.clientWidth || 600, height: this.height(), padding: [spec.marks ? 22 : 8, 12, 0, 0],
+      width: this.place.clientWidth || 600, height: this.height(), padding: [() => 8 + LANE * this.deep, 12, 0, 0],
       legend: { show: false },
       cursor: { drag: { x: !this.hooks.bind, y: false }, bind: this.hooks.bind ?? {}, points: { size: 7 }, ...(spec.group ? { sync: { key: spec.group, setSeries: false } } : {}) },
       scales: {
@@ -116,11 +166,13 @@ export class Panel {
       },
     }, this.data, this.place);
     this.plot.root.append(this.layer);
+    if (spec.x.span) this.plot.setScale("x", { min: spec.x.span[0], max: spec.x.span[1] });
     this.label();
   }
 
   setData(data) {
     this.data = data;
+    if (this.arrange()) this.plot.redraw(false, true);
     this.plot.setData(data);
   }
 
@@ -133,20 +185,40 @@ export class Panel {
   /** What lies below the curves: the time of a failure, and the confidence of a curve. */
   under(plot) {
     const { ctx, bbox } = plot, [low, high] = [plot.scales.x.min, plot.scales.x.max];
+    const ratio = devicePixelRatio, bottom = bbox.top + bbox.height;
     ctx.save();
-    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
-    // Where several failures are in force the ground is no darker than where one is.
-    let end = -Infinity;
-    for (const { at, until, breaks } of [...this.marks].sort((one, other) => one.at - other.at)) {
-      if (at > high || (until ?? at) < low) continue;
-      const from = plot.valToPos(at, "x", true), to = plot.valToPos(until ?? at, "x", true);
-      ctx.fillStyle = ctx.strokeStyle = ink(breaks ? "down" : "ev-good");
-      if (to > Math.max(from, end)) { ctx.globalAlpha = 0.1; ctx.fillRect(Math.max(from, end), bbox.top, to - Math.max(from, end), bbox.height); }
-      end = Math.max(end, to);
-      ctx.globalAlpha = 0.8; ctx.lineWidth = devicePixelRatio; ctx.setLineDash([5 * devicePixelRatio, 3 * devicePixelRatio]);
-      ctx.beginPath(); ctx.moveTo(from, bbox.top); ctx.lineTo(from, bbox.top + bbox.height); ctx.stroke();
-    }
+    ctx.lineWidth = ratio;
+    const edge = (at, colour, from, dash) => {
+      if (at < low || at > high) return;
+      const x = plot.valToPos(at, "x", true);
+      ctx.strokeStyle = ink(colour); ctx.globalAlpha = 0.8; ctx.setLineDash(dash.map((each) => each * ratio));
+      ctx.beginPath(); ctx.moveTo(x, from); ctx.lineTo(x, bottom); ctx.stroke();
+    };
+    this.marks.forEach((mark, at) => {
+      if (this.lane[at] < 0) return;
+      const y = bbox.top - (LANE * (this.deep - this.lane[at]) + 2) * ratio, until = mark.until ?? mark.at;
+      const [from, to] = [mark.at, until].map((each) => plot.valToPos(Math.min(Math.max(each, low), high), "x", true));
+      ctx.globalAlpha = 0.25; ctx.fillStyle = ink(mark.breaks ? "down" : "ev-good");
+      ctx.fillRect(from, y + 2 * ratio, to - from, (LANE - 4) * ratio);
+      edge(mark.at, mark.breaks ? "down" : "ev-good", y, [5, 3]);
+      if (this.mended(mark)) edge(until, "ev-good", y, [2, 3]);
+    });
+    for (const { at, breaks } of this.spec.edges ?? []) edge(at, breaks ? "down" : "ev-good", bbox.top, [5, 3]);
     ctx.setLineDash([]);
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    // Values of names are bars where the axis has their 0.
+    const beside = this.spec.series.filter((each) => each.dots && each.y.length).map((each) => spread(each.x)[0]).sort((one, other) => one - other);
+    const near = Math.min(0.5, ...beside.slice(1).map((each, at) => each - beside[at]).filter((each) => each > 0));
+    this.spec.series.forEach((each, at) => {
+      if (!each.dots || !this.spec.x.ticks || this.off.has(at) || plot.scales.y.min > 0) return;
+      ctx.fillStyle = ink(each.colour); ctx.globalAlpha = 0.35;
+      const wide = Math.min(28 * ratio, (bbox.width / this.spec.x.ticks.length) * 0.9 * near), floor = plot.valToPos(0, "y", true);
+      this.data[at + 1].forEach((value, place) => {
+        if (value === null || value === undefined) return;
+        const y = plot.valToPos(value, "y", true);
+        ctx.fillRect(plot.valToPos(this.data[0][place], "x", true) - wide / 2, Math.min(y, floor), wide, Math.abs(floor - y));
+      });
+    });
     const hidden = this.spec.hidden ?? [];
     for (let at = 0; at < hidden.length; at += 2) {
       const { of, column } = hidden[at], [x, least, most] = [this.data[0], this.data[column], this.data[column + 1]];
@@ -188,12 +260,12 @@ export class Panel {
     if (this.layer.isConnected) this.label();
   }
 
-  /** Ticks and numbers of failures, none over another: failures without room between them share a label. */
+  /** Ticks and names of failures, none over another. */
   label() {
     const { plot } = this, ratio = devicePixelRatio;
     const [left, top, across, up] = ["left", "top", "width", "height"].map((each) => plot.bbox[each] / ratio);
-    const made = [], { ticks: names } = this.spec.x, slot = names ? across / names.length : 0;
-    const add = (kind, text, x, y, style = "") => made.push(make("span", { class: kind, style: `left:${x.toFixed(1)}px;top:${y.toFixed(1)}px;${style}` }, text));
+    const drawn = [], { ticks: names } = this.spec.x, slot = names ? across / names.length : 0;
+    const add = (kind, text, x, y, style = "") => drawn.push(make("span", { class: kind, style: `left:${x.toFixed(1)}px;top:${y.toFixed(1)}px;${style}` }, text));
     let free = -Infinity;
     for (const [value, text] of this.words[0] ?? []) {
       if (!text) continue;
@@ -210,27 +282,31 @@ export class Panel {
         if (y >= top - 1 && y <= top + up + 1) add(kind, text, kind === "y" ? left - 7 : left + across + 7, y);
       }
     });
-    // Groups of marks whose labels would touch, each with the numbers of all.
-    const groups = [];
+    const flags = [];
     this.marks.forEach((mark, at) => {
-      const x = plot.valToPos(mark.at, "x");
-      if (!(x >= -1 && x <= across + 1)) return;
-      const last = groups[groups.length - 1], text = mark.label ?? String(at + 1);
-      if (last && x - last.end < wide(last.text) + 14) {
-        last.items.push(text); last.end = x; last.titles.push(mark.text);
-        last.text = mark.label === undefined ? (last.items.length > 2 || at === last.first + 1 ? `${last.items[0]}–${text}` : last.items.join(", ")) : `${last.items[0]} +${last.items.length - 1}`;
-      } else groups.push({ x, end: x, first: at, items: [text], text, titles: [mark.text], breaks: mark.breaks });
+      if (this.lane[at] < 0) return;
+      const { min, max } = plot.scales.x, until = mark.until ?? mark.at;
+      const put = (value, kind, words) => flags.push({ x: plot.valToPos(value, "x"), lane: this.lane[at], kind, title: mark.text, at, words });
+      if (mark.at <= max && until >= min) put(Math.max(mark.at, min), mark.breaks ? "fails" : "mends", this.flag(at));
+      if (this.mended(mark) && until >= min && until <= max) put(until, "mends", this.flag(at, true));
     });
-    let from = -Infinity;
-    for (const { x, text, titles, breaks } of groups) {
-      const half = wide(text) / 2 + 6;
-      const place = Math.min(Math.max(x, half - left, from + half), across + 12 - half);
-      if (place - half < from - 1) continue;
-      add(`mark ${breaks ? "fails" : "mends"}`, text, left + place, top - 12);
-      made[made.length - 1].title = titles.join("; ");
-      from = place + half + 3;
-    }
-    this.layer.replaceChildren(...made);
+    flags.sort((one, other) => one.lane - other.lane || one.x - other.x);
+    let before = null;
+    const named = new Set();
+    flags.forEach((each, place) => {
+      const next = flags[place + 1], end = across + 12, same = before?.lane === each.lane;
+      const room = next?.lane === each.lane ? next.x : end, from = same ? before.end + 1 : -Infinity;
+      const put = (words) => { const own = wide(words) + 14, begin = Math.min(each.x, end - own); return { begin, end: begin + own, words }; };
+      const choice = each.words.filter((_, at) => each.words.length < 3 || at || !named.has(each.at)).map(put);
+      const short = each.words.at(-1), made = choice.find(({ begin, end: to }) => begin >= from && to <= room) ?? choice.at(-1);
+      // Where there is no room even for a number the line and the table tell of it.
+      if (made.begin < from) return;
+      if (made.words !== short) named.add(each.at);
+      add(`mark ${each.kind}`, made.words, left + made.begin, top - 2 - LANE * (this.deep - each.lane - 0.5));
+      before = { ...each, ...made };
+      drawn[drawn.length - 1].title = each.title;
+    });
+    this.layer.replaceChildren(...drawn);
     const least = plot.scales.y.min;
     this.hooks.starts?.(least > 0 ? digits(least, 3) : "");
   }
@@ -275,6 +351,11 @@ class Figure {
   panel(place, spec, starts) {
     // Series with points of their own are joined on all of them.
     const tables = spec.series.map((each) => [spread(each.x), each.y, ...(each.low ? [each.low, each.high] : [])]);
+    // A step lasts until the axis ends.
+    spec.series.forEach((each, at) => {
+      const [x, ...columns] = tables[at], end = spec.x.span?.[1];
+      if (each.steps && x[x.length - 1] < end) tables[at] = [[...x, end], ...columns.map((column) => [...column, column[column.length - 1]])];
+    });
     const data = tables.length ? uPlot.join(tables) : [[0, 1]];
     const columns = [data[0]], extra = [];
     let at = 1;
@@ -284,6 +365,8 @@ class Figure {
       at += each.low ? 3 : 1;
     });
     spec.hidden = [];
+    spec.base = place.clientHeight;
+    if (spec !== this.spec.panels[0]) spec.edges = this.spec.panels[0].marks;
     for (const [of, low, high] of extra) {
       spec.hidden.push({ of, column: columns.length }, { of, column: columns.length + 1 });
       columns.push(low, high);
@@ -358,17 +441,18 @@ class Figure {
 
 let following = false;
 
-const ends = ({ data: [x] }) => ({ min: x[0], max: x[x.length - 1] });
+const ends = (panel) => { const [min, max] = panel.ends(); return { min, max }; };
 
 /** All charts of a group show the same part of the time; each of its own all of it. */
 function zoomed(plot, group) {
-  if (following || !group) return;
+  const mine = figures.flatMap((each) => each.panels).find((each) => each.plot === plot);
+  if (following || !group || !mine) return;
   following = true;
-  const { min, max } = plot.scales.x, own = ends(plot), whole = min <= own.min && max >= own.max;
+  const { min, max } = plot.scales.x, own = ends(mine), whole = min <= own.min && max >= own.max;
   for (const { panels, figure } of figures) {
     for (const panel of panels) {
       if (panel.spec.group !== group) continue;
-      if (panel.plot !== plot) panel.plot.setScale("x", whole ? ends(panel.plot) : { min, max });
+      if (panel.plot !== plot) panel.plot.setScale("x", whole ? ends(panel) : { min, max });
       figure.querySelector(".whole").hidden = whole;
     }
   }
@@ -376,7 +460,7 @@ function zoomed(plot, group) {
 }
 
 function zoom() {
-  for (const { panels } of figures) for (const { plot } of panels) plot.setScale("x", ends(plot));
+  for (const { panels } of figures) for (const panel of panels) panel.plot.setScale("x", ends(panel));
 }
 
 const again = () => figures.forEach(({ panels }) => panels.forEach((panel) => panel.build()));

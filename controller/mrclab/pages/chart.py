@@ -40,12 +40,14 @@ LISTED = 60
 
 
 class Line(Enum):
-    """The way in which a series is drawn: a line through its points, steps that last until the next, or points."""
+    """The way in which a series is drawn: a line through its points, steps that last until the next, points, or only
+    the band between `low` and `high`."""
 
     CURVE = "curve"
     STEPS = "steps"
     POINTS = "points"
     DOTS = "dots"
+    BAND = "band"
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Series:
 class Axis:
     """An axis: its name, and the unit of its values: one of `Unit` in full (bit/s, s, bytes, a share), or a word.
 
-    `ticks`: names of the places 0, 1, ... where x is no number. `zero`: it begins at 0 in any case.
+    `ticks`: names of the places 0, 1, ... where x is no number. `zero`: it begins at 0 in any case. `span`: what it
+    holds in any case, x nothing else; None: its values.
     """
 
     title: str
@@ -77,6 +80,7 @@ class Axis:
     ticks: Sequence[str] = ()
     log: bool = False
     zero: bool = False
+    span: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,8 @@ def scale(axis: Axis, values: Sequence[Values]) -> tuple[float, str]:
         return 1.0, axis.unit
     if axis.log:  # each of its ticks is written with its own unit
         return 1.0, ""
-    finite = [float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in map(_numbers, values)]
+    every = map(_numbers, [*values, axis.span or ()])
+    finite = [float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in every]
     return axis.unit.scale(max(finite, default=0.0))
 
 
@@ -179,6 +184,9 @@ def panel(chart: Chart, group: str) -> dict[str, Any]:
         places = sorted({float(x) for each in chart.series for x in _numbers(each.x) / across})
         if len(places) <= LOG_TICKS:
             made["x"] |= {"at": places, "names": [place_text(chart.x, each) for each in places]}
+    for key, axis, factor in (("x", chart.x, across), ("y", chart.y, up)):
+        if axis.span is not None:
+            made[key]["span"] = [each / factor for each in axis.span]
     if group:
         made["group"] = group
     if chart.level is not None:

@@ -37,6 +37,8 @@ STYLE: dict[str, object] = {
 PGF: dict[str, object] = {"pgf.rcfonts": False, "pgf.texsystem": "pdflatex"}
 #: Widths in inches: a column of a paper of two, and all of its text.
 COLUMN, TEXT = 3.4, 7.0
+#: Marks that a plot names.
+NAMED = 16
 #: Series also differ by line and marker, for print in grey. Dots would make PGF of megabytes, which stalls TeX.
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (1.5, 1.2)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2, 1, 2, 1, 2)))
 MARKERS = "os^DvP*X"
@@ -141,11 +143,13 @@ def printed(chart: Chart, kind: Format, width: float = COLUMN) -> bytes:
     with drawing(figsize=(width, sum(heights) + 0.5), **size) as (drawn, axes):
         for panel, (plot,) in zip(panels, axes, strict=True):
             _panel(plot, panel, chart)
-        axes[-1][0].set_xlabel(charts.titled(chart.x, charts.scale(chart.x, [each.x for each in chart.series])[1]))
+        across = charts.titled(chart.x, charts.scale(chart.x, [each.x for each in chart.series])[1])
+        names = ", ".join(f"{number} {each.text}" for number, each in enumerate(chart.marks[:NAMED], 1))
+        axes[-1][0].set_xlabel("\n".join([across, *textwrap.wrap(names, int(14 * width))]))
         drawn.suptitle("\n".join(textwrap.wrap(chart.title, int(13 * width))), fontsize=8, fontweight="bold")
         if len(chart.series) > 1:
-            names = axes[0][0].get_legend_handles_labels()
-            drawn.legend(*names, loc="outside lower center", ncols=max(int(width / 1.6), 1), fontsize=7)
+            handles = axes[0][0].get_legend_handles_labels()
+            drawn.legend(*handles, loc="outside lower center", ncols=max(int(width / 1.6), 1), fontsize=7)
         return file_of(drawn, kind)
 
 
@@ -166,16 +170,18 @@ def _panel(plot: Any, panel: Chart, whole: Chart) -> None:
             if whole.x.ticks:
                 plot.vlines(x, low, high, color=colour, linewidth=1.2)
             else:
-                plot.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+                named = {"label": each.name} if each.line is Line.BAND else {}
+                plot.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, **named)
         lows, highs = [*lows, *low[np.isfinite(low)]], [*highs, *high[np.isfinite(high)]]
         style: dict[str, Any] = {"color": colour, "linestyle": DASHES[each.dash], "linewidth": 1.1, "label": each.name}
         if each.line is Line.STEPS:
             plot.step(x, y, where="post", **style)
         elif each.line is Line.DOTS:
             plot.plot(x, y, marker, markersize=3.5, color=colour, label=each.name)
-        else:
+        elif each.line is not Line.BAND:
             plot.plot(x, y, marker=marker if each.line is Line.POINTS else None, markersize=3.5, **style)
-    begin, end = charts.bounds(min(lows, default=0.0), max(highs, default=1.0), panel.y.zero)
+    span = [each / up for each in panel.y.span or ()]
+    begin, end = charts.bounds(min([*lows, *span], default=0.0), max([*highs, *span], default=1.0), panel.y.zero)
     plot.set_ylim(begin, end)
     starts = f" (from {digits(begin, 3)})" if begin > 0 else ""
     plot.set_ylabel("\n".join(textwrap.wrap(charts.titled(panel.y, symbol) + starts, 26)))

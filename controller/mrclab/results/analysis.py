@@ -16,6 +16,8 @@ from mrclab.results.record import BIN_S, Change, Numbers, Readings, RunResult
 #: Goodput counts as recovered when its mean over this time reaches the bound.
 HOLD_S = 0.3
 RECOVERED = 0.95
+#: A bin counts as behind an action if it begins at most this share of a bin before it: what fell in it is its doing.
+EARLY = 0.1
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,12 @@ class Recovery:
     """What one action did to the goodput.
 
     `before_bps`: mean before; `expected`: share of it that the remaining capacity allows; `dip`: lowest share seen in a
-    bin, which began `dip_s` after the action; `after`: share once settled; `recovery_s`: from the action until the end
-    of the last bin below 95 % of what is expected, before goodput holds that on average, over `HOLD_S` and over all the
-    time until the next action or the end; 0 if no bin was below, None if it never did. `left`: the capacity that
-    remains after it, a share of that of the whole lab; after a restore `expected` is more than 1 and this is not.
+    bin, which began `dip_s` after the action; `after`: share once settled, in the second half of the time until the
+    next action or the end; `recovery_s`: from the action until goodput holds 95 % of what is expected on average, over
+    `HOLD_S` and over all the time until the next action or the end: the end of the last bin below that within the first
+    such `HOLD_S` or before it. Single bins behind may be below again. 0 if no bin was below, None if it never did.
+    `left`: the capacity that remains after it, a share of that of the whole lab; after a restore `expected` is more
+    than 1 and this is not.
     """
 
     at_s: float
@@ -131,8 +135,9 @@ def _recovery(change: Change, readings: Readings, end: float, before: float, exp
     """Return what a change did to the goodput until `end` (s); `before`: the goodput before it, bit/s."""
     edges, series = readings.edges, readings.goodput_bps
     begin = change.at_s
-    hold = max(round(HOLD_S / float(edges[1] - edges[0])), 1)
-    first = int(np.searchsorted(edges, begin, side="left"))
+    width = float(edges[1] - edges[0])
+    hold = max(round(HOLD_S / width), 1)
+    first = int(np.searchsorted(edges, begin - EARLY * width - 1e-9, side="left"))
     last = int(np.searchsorted(edges, end, side="right")) - 1
     shares = series[first:last] / before if before > 0 else np.zeros(max(last - first, 0))
     # Of a failure that lasts hardly longer than that, fewer whole bins are there.

@@ -20,7 +20,6 @@ from mrclab.results.recording import TIME
 
 #: The charts of a run are zoomed together.
 GROUP = "run"
-SECONDS = Axis("time after the start", "s")
 ABOUT_PLANES = "What all hosts send into a plane. MRC loads planes equally while all ports are up."
 ABOUT_EVS = (
     "Over all queue pairs; all others are good: in use or in reserve. Skipped once: after a mark or a trim; "
@@ -62,10 +61,12 @@ def charts_of(
 ) -> RunCharts:
     """Return the charts of a run."""
 
-    def chart(name: str, title: str, about: str, axis: Axis, series: Sequence[Series]) -> Chart:
-        return Chart(name, title, SECONDS, axis, series, about, marks, group=GROUP)
-
     edges = readings.edges
+    seconds = Axis("time after the start", "s", span=(0.0, float(edges[-1])))
+
+    def chart(name: str, title: str, about: str, axis: Axis, series: Sequence[Series]) -> Chart:
+        return Chart(name, title, seconds, axis, series, about, marks, group=GROUP)
+
     goodput = [_line("all hosts", edges[:-1], readings.goodput_bps, *style(0), line=Line.STEPS)]
     planes, evs, queues = _planes(result, topology, edges), _evs(result, edges), _queues(result, topology)
     total = sum(float(result.levels(list(result.samples), "ev", each.name, edges[:1])[0]) for each in EvState)
@@ -81,7 +82,7 @@ def charts_of(
     waited = f"At most {shown(_most(queues), Unit.SIZE)} waited in the switches of a plane"
     about = "Bytes in the data queues of a plane's switches: the sum over its ports."
     why = [
-        replace(load, below=_apart(planes)),
+        replace(load, below=_apart(planes, seconds)),
         chart("evs", _out_of_use(evs, total), ABOUT_EVS, Axis("entropy values (EVs)"), evs),
         chart("queues", waited, about, Axis("queued", Unit.SIZE), queues),
     ]
@@ -99,13 +100,13 @@ def charts_of(
     return RunCharts(cost, why)
 
 
-def _apart(planes: Sequence[Series]) -> Chart | None:
+def _apart(planes: Sequence[Series], seconds: Axis) -> Chart | None:
     """Return by how much the load of each plane differs from that of the mean plane, whose curves lie on each other."""
     if len(planes) < 2:
         return None
     mean = np.mean([np.asarray(each.y) for each in planes], axis=0)
     series = [replace(each, y=np.asarray(each.y) - mean) for each in planes]
-    return Chart("", "", SECONDS, Axis("load minus that of the mean plane", Unit.RATE), series, level=0.0, group=GROUP)
+    return Chart("", "", seconds, Axis("load minus that of the mean plane", Unit.RATE), series, level=0.0, group=GROUP)
 
 
 def _fell(readings: Readings, recoveries: Sequence[Recovery]) -> str:

@@ -88,7 +88,8 @@ class Expectation(Model):
     QPs may die. `timeouts`: how many packets hosts may give up waiting for. `spurious`:
     the largest share of all data packets that may be retransmissions of packets that had arrived. `plane_spread`:
     between the planes that carried most and least, as a share of the mean. `steps`: of `training`. `localised`: the
-    hosts' probes alone name what was broken.
+    hosts' probes alone name what was broken. `denied`: streams go to hosts of other tenants, of which no message
+    arrives, and switches deny this many packets at least; that these streams fail is expected.
     """
 
     verified: bool = True
@@ -106,4 +107,5 @@ class Expectation(Model):
     streams: list[StreamExpectation] = []
     steps: list[StepExpectation] = []
     localised: bool | None = None
+    denied: Count | None = None
     valid: bool = True

@@ -23,12 +23,14 @@ NOTABLE = 0.05
 class Milestone:
     """An action on the lab, and what followed before the next one. Times are seconds, those of hosts after `at_s`.
 
-    `number`: of a failure, as in the charts; 0 of a repair. `within_s`: how long the action took. `detected_s`: the
-    first host took an EV or a port for bad, or for good again; `denied_s`: the first EV was on the denylist. `host_s`:
-    how late hosts may be in noticing. `recovery` where it was measured.
+    `number`: of a failure, as in the charts; 0 of a repair, and `mends` are those of the failures that it ended.
+    `within_s`: how long the action took. `detected_s`: the first host took an EV or a port for bad, or for good again;
+    `denied_s`: the first EV was on the denylist. `host_s`: how late hosts may be in noticing. `recovery` where it was
+    measured.
     """
 
     number: int
+    mends: Sequence[int]
     at_s: float
     within_s: float
     text: str
@@ -43,12 +45,13 @@ class Milestone:
     def cells(self) -> list[str]:
         """The row of the table: see `HEADS`."""
         found = self.recovery
+        mended = f"✓{', '.join(map(str, self.mends))}" if self.mends else "-"
         return [
-            str(self.number or "-"),
+            str(self.number or mended),
             self.text,
             f"{self.at_s:.2f} s{_within(self.within_s)}",
             *(_after(each, self.host_s) for each in (self.detected_s, self.denied_s)),
-            "not measured" if found is None else f"{found.took}{_within(BIN_S) if found.recovery_s else ''}",
+            "not measured" if found is None else _recovered(found),
             "-" if found is None else found.lowest,
             "-" if found is None else shown(found.after, Unit.SHARE, 3),
             self.limit,
@@ -56,9 +59,17 @@ class Milestone:
 
 
 HEADS = (
-    "", "what", "injected", "detected by hosts", "denied", f"recovered to {RECOVERED * 100:.0f} % of what was left",
-    "lowest, of what was left", "settled, of before", "what limited goodput then",
+    "", "what", "injected", "detected by hosts", "put on the denylist",
+    f"recovered to {RECOVERED * 100:.0f} % of what was left", "lowest, of what was left", "settled, of before",
+    "what limited it once settled",
 )  # fmt: skip
+
+
+def _recovered(found: Recovery) -> str:
+    """Return when goodput had recovered, and that the lowest bin came after it where it did."""
+    after = found.recovery_s is not None and found.low < RECOVERED and found.dip_s >= found.recovery_s
+    within = _within(BIN_S) if found.recovery_s else ""
+    return f"{found.took}{within}{', then single bins below' if after else ''}"
 
 
 def _within(seconds: float) -> str:
@@ -92,6 +103,7 @@ def milestones_of(result: RunResult, readings: Readings, recoveries: Sequence[Re
     if not changes:
         return []
     noticed, denied = _noticed(result, changes)
+    marks = marks_of(result, readings)
     measured = {round(each.at_s, 6): each for each in recoveries}
     lags = [host.loop_lag.p99_ns for host in result.fidelity.hosts.values()]
     late = 0.0 if result.fidelity.simulated else max(lags, default=0) / 1e9
@@ -104,6 +116,7 @@ def milestones_of(result: RunResult, readings: Readings, recoveries: Sequence[Re
         found.append(
             Milestone(
                 number=number if change.breaks and change.done else 0,
+                mends=[at for at, mark in enumerate(marks, 1) if not change.breaks and mark.until == change.at_s],
                 at_s=change.at_s,
                 within_s=(happening.done_ns - happening.at_ns) / 1e9,
                 text=change.text if change.done else f"{change.text}: not done",
@@ -148,7 +161,7 @@ def _limit(result: RunResult, recovery: Recovery, end: float) -> str:
     share = min(recovery.expected, 1.0)
     if recovery.after >= (1 - NOTABLE) * share:
         if recovery.left > 1 - NOTABLE / 5:
-            return "nothing: as before"
+            return "-"
         return f"the capacity that was left, {shown(recovery.left, Unit.SHARE, 3)}"
     hosts = list(result.samples)
     edges = np.array([max(recovery.at_s - 0.1, 0.0), (recovery.at_s + end) / 2])

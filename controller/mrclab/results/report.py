@@ -21,7 +21,7 @@ from mrclab.lab import describe, payloads
 from mrclab.lab.session.fidelity import Fidelity, MachineFidelity
 from mrclab.pages import chart
 from mrclab.pages.chart import Mark
-from mrclab.results import charts, milestones, moments, performance
+from mrclab.results import charts, milestones, moments, performance, reordering, tenants
 from mrclab.results.analysis import Recovery, duration_text
 from mrclab.results.charts import RunCharts
 from mrclab.results.check import Check, Verdict
@@ -74,10 +74,13 @@ def sections_of(
     result: RunResult, topology: Topology, readings: Readings, verdict: Verdict, followed: Sequence[Sequence[str]]
 ) -> Sections:
     """Return the tables of a report; `followed`: rows of what followed each action."""
+    # What never happened needs no column.
+    kept = [at for at in range(len(milestones.HEADS)) if any(row[at] != "-" for row in followed)]
+    happened = Grid([milestones.HEADS[at] for at in kept], [[row[at] for at in kept] for row in followed])
     return Sections(
         _run(result, topology, readings, verdict),
         Grid(["check", "expected", "measured", ""], [_check(each, verdict) for each in verdict.checks]),
-        Grid(milestones.HEADS, followed) if followed else None,
+        happened if followed else None,
         _hosts(result),
         _trust(result.fidelity),
         " ".join(EXPLAINED) if losses_of(result) else "",
@@ -275,7 +278,9 @@ def figures(result: RunResult, topology: Topology, readings: Readings, verdict: 
     """Return the six figures."""
     achieved = result.achieved()
     right, wrong = achieved.bytes_verified, achieved.mismatches
-    errors = f"{wrong} wrong" if right or wrong else "none was"
+    # Of collectives only results are known beforehand, and partial ones arrive as well.
+    arrived = f"of {result.delivered_bytes() / 1e6:.1f} MB that arrived"
+    errors = f"{wrong} wrong; {arrived}" if right or wrong else f"none was; {arrived}"
     checked = KeyFigure(f"{right / 1e6:.1f} MB", "data checked byte by byte", errors)
     if result.fidelity.length_only:
         checked = KeyFigure("none", "data checked byte by byte", payloads.NOT_VERIFIED)
@@ -343,7 +348,7 @@ def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str)
     return Report(
         title=title,
         doubts=None if verdict.valid else verdict.reasons,
-        measured=performance.tables(result),
+        measured=[*tenants.tables(result), *performance.tables(result), *reordering.tables(result)],
         charts=charts.charts_of(result, topology, readings, verdict.recoveries, marks),
         top=top_of(result, topology, readings, verdict),
         moments=moments.moments_of(result, topology, readings, verdict.recoveries),

@@ -1,10 +1,12 @@
 """Rich consoles that show texts of others as they are: without markup, and without control of the terminal.
 
 Tables fit the terminal: numbers, dates and units are never broken or cut; columns without room are left out, and named.
+Where they are piped they are whole.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +20,8 @@ from p4lite.terminal import harmless
 
 #: A cell that must stay in one line: a number with its unit, or a date.
 _WHOLE = re.compile(r"(?:less than |at (?:least|most) )?[-+~]?[\d∞].{0,21}\Z")
+#: Of a table that no terminal shows.
+WIDEST = 10_000
 #: The room that a column of words needs: its longest word, but no more than this.
 _WORD = 20
 
@@ -27,6 +31,7 @@ class Terminal(Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, **settings})
+        self._whole = not self.is_terminal and "width" not in settings and "COLUMNS" not in os.environ
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """See `Console`; what would control the terminal is escaped."""
@@ -35,12 +40,16 @@ class Terminal(Console):
             yield segment if text == segment.text else Segment(text, segment.style)
 
     def print(self, *objects: Any, **settings: Any) -> None:
-        """See `Console`; a table has the columns for which there is room."""
+        """See `Console`; a table has the columns for which there is room, in a file or a pipe all of them."""
         left: list[str] = []
-        for each in objects:
-            if isinstance(each, Table) and each.columns:
-                left += fit(each, self.width)
+        tables = [each for each in objects if isinstance(each, Table) and each.columns]
+        width = self.width
+        if tables and self._whole:
+            self.width = WIDEST
+        for each in tables:
+            left += fit(each, self.width)
         super().print(*objects, **settings)
+        self.width = width
         if left:
             super().print(f"without room here: {', '.join(left)} (a wider terminal shows them)", highlight=False)
 

@@ -12,7 +12,7 @@ from mrc_topo.paths import Paths
 from mrc_topo.topology import Link, Switch, Topology
 from mrclab.lab import describe, payloads
 from mrclab.lab.faults.action import Action
-from mrclab.results import analysis, performance, steps
+from mrclab.results import analysis, performance, steps, tenants
 from mrclab.results.analysis import Recovery
 from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Evidence, Expectation, StepExpectation, StreamExpectation
@@ -43,7 +43,7 @@ def checks_of(
         found: those of the failures' evidence.
     """
     checks: list[Check] = []
-    _failures(result, checks)
+    _failures(result.failures if expect.denied is None else tenants.failures(result, topology), checks)
     checks += found
     if expect.verified:
         _verified(result, checks)
@@ -66,6 +66,8 @@ def checks_of(
     checks += [check for each in expect.steps for check in _steps(result, each)]
     if expect.localised is not None:
         _localised(result, checks)
+    if expect.denied is not None:
+        checks += tenants.denials(result, topology, expect.denied)
     if result.books is not None:
         checks.append(_books(result.books))
     fidelity = result.fidelity
@@ -109,8 +111,7 @@ def _books(books: Books) -> Check:
     )
 
 
-def _failures(result: RunResult, checks: list[Check]) -> None:
-    failures = result.failures
+def _failures(failures: Sequence[str], checks: list[Check]) -> None:
     text = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
     checks.append(Check("no rank or agent failed", "none", text or "none", not failures))
 

@@ -14,7 +14,7 @@ from mrc_topo.base.document import NAME, DocumentError, Model
 from mrc_topo.base.errors import UsageError
 from mrc_topo.labfile import placed
 from mrc_topo.schema import Compiler, Forwarder, Payload, PoliciesSpec
-from mrc_topo.shipped import UnknownNameError, find, shipped
+from mrc_topo.shipped import UnknownNameError, beside, find, shipped
 from mrc_topo.units import parse_seconds, parse_share, with_quantities
 from mrclab.lab.faults.action import Action, FailureError, flapping
 from mrclab.lab.faults.kinds import KINDS, Impair
@@ -188,8 +188,9 @@ class ExperimentStep(Model):
 
 
 class Experiment(Model):
-    """One experiment. `lab` by name or path; `clock`, `switch`, `compiler` and `payload` may be overridden when it is
-    run; the latter three are the lab's where they are left out, and so are `policies`, each for itself."""
+    """One experiment. `lab` by name or path, which may start in the experiment's folder; `clock`, `switch`, `compiler`
+    and `payload` may be overridden when it is run; the latter three are the lab's where they are left out, and so are
+    `policies`, each for itself."""
 
     name: Name
     title: Title
@@ -251,7 +252,8 @@ def load_experiment(name_or_path: str) -> Experiment:
     made = read(Experiment, path, EXAMPLE)
     folder, workload = path.absolute().parent, made.workload
     workload = workload.model_copy(update={"params": placed_params(workload.name, workload.params, folder)})
-    return made.model_copy(update={"policies": placed(made.policies, folder), "workload": workload})
+    changes = {"policies": placed(made.policies, folder), "workload": workload, "lab": beside(folder, made.lab)}
+    return made.model_copy(update=changes)
 
 
 def placed_params(workload: str, params: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:

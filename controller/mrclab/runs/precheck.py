@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psutil
 
@@ -35,8 +35,10 @@ def check_workload(
     where: str,
     *,
     memory: bool = True,
+    crosses: bool = False,
 ) -> None:
-    """Check hosts, parameters, memory (unless it is False) and profiles; `where` begins the error.
+    """Check hosts, parameters, memory (unless it is False) and profiles; `where` begins the error. Only a workload that
+    `crosses` tenants may write from one to another.
 
     Raises:
         ExperimentError: it cannot run on this lab.
@@ -50,14 +52,31 @@ def check_workload(
     try:
         kind = WORKLOADS[workload.name]
         params = fitted(topology, workload.name, workload.params, names)
-        needed = kind.plan(len(names), kind.complete(params)) * len(names)
+        complete = kind.complete(params)
+        needed = kind.plan(len(names), complete) * len(names)
     except WorkloadError as error:
         raise ExperimentError(f"{where}: {error}") from error
     free = psutil.virtual_memory().available
     if memory and needed > free and topology.lab.payload != "length":
         text = f"{format_size(needed)} for {len(names)} hosts' regions, this machine has {format_size(free)} free"
         raise ExperimentError(f"{where}: workload {workload.name} needs {text}; use smaller messages or fewer hosts")
+    if not crosses:
+        check_tenants(topology, names, lambda rank: kind.peers(rank, len(names), complete), f"{where}: workload.hosts")
     _check_profiles({"ev": workload.ev_profile, "cc": workload.cc_profile}, topology, transport, profiles, where)
+
+
+def check_tenants(topology: Topology, names: Sequence[str], peers: Callable[[int], Iterable[int]], where: str) -> None:
+    """Check that hosts write to others of their tenant only; `peers` gives the ranks that a rank writes to.
+
+    Raises:
+        ExperimentError: two of them are not of one tenant.
+    """
+    tenant_of = [topology.host(name).segment for name in names] if topology.lab.tenants else []
+    for rank in range(len(tenant_of)):
+        for peer in peers(rank):
+            if tenant_of[peer] is not tenant_of[rank]:
+                text = f"{names[rank]} and {names[peer]} are not of one tenant, so nothing gets from one to the other"
+                raise ExperimentError(f"{where}: {text}; name hosts of one (--hosts)")
 
 
 def print_notes(workload: Workload) -> None:
@@ -133,7 +152,8 @@ def check(experiment: Experiment, topology: Topology) -> None:
     """
     where = f"experiment {experiment.name}"
     check_policies(topology, where)
-    check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where)
+    crosses = experiment.expect.denied is not None
+    check_workload(experiment.workload, topology, experiment.transport, experiment.profiles, where, crosses=crosses)
     check_steps(experiment, topology)
 
 

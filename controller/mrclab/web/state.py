@@ -23,10 +23,11 @@ Mode = Literal["lab", "simulation", "run"]
 
 
 class HostLayout(TypedDict):
-    """A host; its port number is the plane."""
+    """A host; its port number is the plane. `tenant`: empty for a host in none, left out in a lab without tenants."""
 
     name: str
     t0: int
+    tenant: NotRequired[str]
 
 
 class SwitchLayout(TypedDict):
@@ -365,7 +366,12 @@ def layout_of(
         "clock": clock,
         "began_ns": began_ns,
         "planes": lab.planes,
-        "hosts": [{"name": host.name, "t0": host.t0} for host in topology.hosts],
+        "hosts": [
+            {"name": host.name, "t0": host.t0, "tenant": host.segment.name}
+            if lab.tenants
+            else {"name": host.name, "t0": host.t0}
+            for host in topology.hosts
+        ],
         "switches": [
             {"name": each.name, "plane": each.plane, "tier": each.tier.name.lower(), "index": each.index}
             for each in topology.switches

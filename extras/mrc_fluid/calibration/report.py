@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from mrc_fluid import limits
 from mrc_fluid.calibration.calibration_run import CalibrationRun
-from mrc_fluid.cases import Modelled, not_modelled, own_errors, streaming
+from mrc_fluid.cases import COMPARED, Modelled, not_modelled, own_errors, streaming
 from mrc_fluid.causes import cause
 from mrc_fluid.caveat import NATURE
 from mrc_fluid.effective import INTERVALS, EffectiveTime
@@ -42,7 +42,8 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         "scale.html",
         title=f"{cluster.name}: {cluster.description or 'a cluster'}",
         caveat=NATURE,
-        own=[each.text for each in own_errors(result.loaded)],
+        own=[each.cells for each in own_errors(result.loaded)],
+        compared=COMPARED,
         unknown=unknown,
         streams=streaming(result.loaded),
         page=limits.PAGE,
@@ -63,23 +64,24 @@ def render(made: CalibrationRun, series: Mapping[str, Floats]) -> str:
         days=cluster.year.days if cluster.year else 0,
         bills=_bills(made),
     )
-    return chart.page(f"{cluster.name}: a cluster in a fluid model", body, code=script)
+    return chart.page(f"{cluster.name}: a cluster in a flow model", body, code=script)
 
 
 def marks_of(made: CalibrationRun) -> list[Mark]:
-    """Return the failures of a run: one mark for all of a moment, until the last of them is repaired."""
-    end = float(made.result.series()["time_s"][-1])
+    """Return the failures of a run: one mark for all of a bin, from its begin, until the last of them is repaired."""
+    cluster = made.result.loaded.cluster
+    end = cluster.duration / 1e9
     failed: dict[int, dict[tuple[str, int | None], float]] = {}
     texts: dict[int, list[str]] = {}
     for each in sorted(made.result.loaded.events, key=lambda event: event.at):
-        key = each.name, each.lanes
+        key, at = (each.name, each.lanes), each.at // cluster.bin * cluster.bin
         if each.by > 0:
-            failed.setdefault(each.at, {})[key] = end
-            texts.setdefault(each.at, []).append(each.what)
+            failed.setdefault(at, {})[key] = end
+            texts.setdefault(at, []).append(each.what.removeprefix("fails: "))
         else:
             for same in failed.values():
                 if same.get(key) == end:
-                    same[key] = each.at / 1e9
+                    same[key] = at / 1e9
     more = {at: f" and {len(found) - 1} more" if len(found) > 1 else "" for at, found in texts.items()}
     return [Mark(at / 1e9, texts[at][0] + more[at], True, max(same.values())) for at, same in failed.items()][:MARKED]
 
@@ -87,7 +89,7 @@ def marks_of(made: CalibrationRun) -> list[Mark]:
 def charts_of(made: CalibrationRun, series: Mapping[str, Floats], unknown: Mapping[Modelled, str]) -> list[Chart]:
     """Return the charts of a run; what is not modelled ends with the first failure."""
     time, cluster = series["time_s"], made.result.loaded.cluster
-    marks, seconds = marks_of(made), Axis("time", "s")
+    marks, seconds = marks_of(made), Axis("time", "s", span=(0.0, cluster.duration / 1e9))
     before = time < min((each.at for each in marks), default=np.inf)
 
     def lines(curves: Mapping[str, Floats], of: Modelled | None = None) -> list[Series]:
@@ -97,7 +99,8 @@ def charts_of(made: CalibrationRun, series: Mapping[str, Floats], unknown: Mappi
             y = np.where(kept & np.isfinite(values), values, np.nan)
             # Points are only needed where the curve changes, and at its end.
             at = np.flatnonzero(np.concatenate([[True], (y[1:] != y[:-1]) & ~(np.isnan(y[1:]) & np.isnan(y[:-1]))]))
-            at = np.unique([*at, len(time) - 1])
+            # What ends without a value lasts until then.
+            at = np.unique([*at, *np.maximum(at[np.isnan(y[at])] - 1, 0), len(time) - 1])
             found.append(Series(name, time[at], y[at], *style(number), Line.STEPS))
         return found
 
@@ -110,27 +113,38 @@ def charts_of(made: CalibrationRun, series: Mapping[str, Floats], unknown: Mappi
     fell = f"Goodput was {first} at first" + (
         "" if Modelled.GOODPUT in unknown else f", and {share} of that at the lowest"
     )
-    lost = {"data, mean": series["lost_per_s_nic"], "data, worst NIC": series["lost_per_s_worst_nic"]}
-    lost["probes, mean"] = series["probes_lost_per_s_nic"]
-    packets = f"{sum(step.lost for step in made.result.steps):,.0f} data packets were lost"
-    out = series["ev_bad"] + series["ev_denied"]
-    evs = f"At most {float(out.max()):,.0f} entropy values were out of use"
+    grid = f"In bins of {shown(cluster.bin / 1e9, Unit.TIME)}; a failure is drawn where its bin begins."
+    grid += " After a repair entropy values return as reserve, so that links that were away carry less than before."
+    worst = series["lost_per_s_worst_nic"]
+    packets = (
+        f"{sum(step.lost for step in made.result.steps):,.0f} data packets were lost, at most "
+        f"{shown(float(worst.max()))} a second at one NIC"
+    )
+    out, every = series["ev_bad"] + series["ev_denied"], series["ev_active"][0] + series["ev_backup"][0]
+    evs = f"At most {float(out.max()):,.0f} of {every:,.0f} entropy values were out of use"
     states = {"assumed bad": series["ev_bad"], "denied": series["ev_denied"]}
     steps = {job.name: series[f"step_s_{job.name}"] for job in cluster.jobs}
     slowest = max((float(each[np.isfinite(each)].max(initial=0.0)) for each in steps.values()), default=0.0)
     took = "Time of a step" if Modelled.STEPS in unknown else f"The slowest step took {shown(slowest, Unit.TIME)}"
-    said = "A gap: the job stands still."
-    worst = (
-        "The worst NIC: only what its data lost when something failed. Probes are lost while EVs out of use are tested."
+    said = "A gap: the job stands still." if any(np.isinf(each).any() for each in steps.values()) else ""
+    note = (
+        "The worst NIC: only what its data lost when something failed. Below: probes, by which entropy values that are "
+        "out of use are tested."
     )
+    bad = (
+        "Over all queue pairs. Assumed bad: not used until probes succeed; denied: on the denylist, not used any more."
+    )
+    data = {"mean of all NICs": series["lost_per_s_nic"], "worst NIC": worst}
+    probes = lines({"mean of all NICs": series["probes_lost_per_s_nic"]})
+    below = Chart("", "", seconds, Axis("probes lost per NIC", "packets/s"), probes, group="run")
     rate, step = Axis("goodput of all NICs", Unit.RATE), Axis("time of a step", Unit.TIME)
     of_goodput, of_steps = lines({"all NICs": goodput}, Modelled.GOODPUT), lines(steps, Modelled.STEPS)
     return [
-        Chart(name, title, seconds, axis, found, text, marks, group="run")
+        Chart(name, title, seconds, axis, found, text, marks, group="run", below=below if name == "lost" else None)
         for name, title, axis, found, text in (
-            ("goodput", fell, rate, of_goodput, about(Modelled.GOODPUT, "")),
-            ("lost", packets, Axis("packets lost per second and NIC"), lines(lost), worst),
-            ("evs", evs, Axis("entropy values (EVs)"), lines(states), ""),
+            ("goodput", fell, rate, of_goodput, about(Modelled.GOODPUT, grid)),
+            ("lost", packets, Axis("data packets lost per NIC", "packets/s"), lines(data), note),
+            ("evs", evs, Axis("entropy values (EVs)"), lines(states), bad),
             ("jobs", took, step, of_steps, about(Modelled.STEPS, said)),
         )
     ]
@@ -176,9 +190,9 @@ def _tiles(
         *_fabric(shape),
         (f"{len(result.flows):,}", "queue pairs sending"),
         (_rate(goodput[0]), "goodput at first"),
-        (lowest, "lowest, of that"),
+        (lowest, "of that at the lowest"),
         (f"{sum(step.lost for step in result.steps):,.0f}", "data packets lost"),
-        (f"{made.seconds:.1f} s", "computed in"),
+        (f"{made.seconds:.1f} s", "time that this took to compute"),
     ]
 
 
@@ -224,12 +238,21 @@ def _jobs(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[st
 def _steps(made: CalibrationRun, unknown: Mapping[Modelled, str]) -> list[list[str]]:
     cluster = made.result.loaded.cluster
     rows = []
-    numbers = {int(each.at * 1e9 // cluster.bin): number for number, each in enumerate(marks_of(made), 1)}
+    numbers: dict[int, list[str]] = {}
+    for number, each in enumerate(marks_of(made), 1):
+        numbers.setdefault(round(each.at * 1e9 / cluster.bin), []).append(str(number))
+        numbers.setdefault(round((each.until or 0.0) * 1e9 / cluster.bin), []).append(f"✓{number}")
     for step in made.result.steps:
-        what = "; ".join(step.what[:4]) + (f"; and {len(step.what) - 4} more" if len(step.what) > 4 else "")
+        happened: dict[str, list[str]] = {}
+        for way, _, name in (each.partition(": ") for each in step.what):
+            happened.setdefault(way, []).append(name)
+        what = "; ".join(
+            f"{way}: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+            for way, names in happened.items()
+        )
         rows.append(
             [
-                str(numbers.get(step.bin, "")),
+                " ".join(numbers.get(step.bin, ())),
                 f"{step.bin * cluster.bin / 1e9:.3g} s",
                 what or ("start" if step.bin == 0 else "probes have succeeded"),
                 _rate(step.goodput) if step is made.result.steps[0] else rate_after(step.goodput, unknown),

@@ -27,6 +27,7 @@ from mrc_topo.schema import HEADER_BYTES
 from mrc_topo.topology import Topology
 from mrc_topo.units import parse_time_ns
 from mrclab.lab import describe
+from mrclab.results import wire
 from mrclab.results.steps import TimeSummary, TrainingSummary, time_summary
 
 Detail = Literal["auto", "messages", "phases"]
@@ -40,13 +41,15 @@ MAX_STEPS = 1000
 
 @dataclass(frozen=True)
 class Bed:
-    """The fabric that carries a graph, and the latencies of an empty packet: ns for a link, and of an answer's way."""
+    """The fabric that carries a graph, latencies of an empty packet (ns for a link, and of an answer's way), and bytes
+    around the payload of a packet."""
 
     loaded: Loaded
     name: str
     link_ns: float
     stores: bool
     answer_ns: float
+    header: int = HEADER_BYTES
 
 
 def bed_of_cluster(loaded: Loaded) -> Bed:
@@ -69,6 +72,9 @@ def bed_of_lab(topology: Topology) -> Bed:
     def evs(count: int) -> int:
         return max(min(count, paths) // lab.planes, 1) * lab.planes
 
+    # What a lab's packets and acknowledgements have on its links, which count other bytes than those of a cluster.
+    costs = wire.costs(topology, "mrc", 1, lab.reliability.sack_every * lab.path_mtu)
+    data, header = costs.packets * costs.frame_bytes, costs.frame_bytes - lab.path_mtu
     document = {
         "name": lab.name, "planes": lab.planes, "nics": lab.hosts, "nics_per_t0": lab.hosts_per_t0,
         "radix": -(-max(lab.hosts_per_t0 + lab.t1_per_plane, lab.t0_per_plane) // 2) * 2,
@@ -80,9 +86,10 @@ def bed_of_lab(topology: Topology) -> Bed:
             "min_active": min(lab.ev.min_active, evs(lab.ev.active)),
         },
         "jobs": [{"name": "graph", "kind": "ring"}],
+        "model": {"nic_share": data / (data + costs.acks * costs.ack_bytes)},
     }  # fmt: skip
     link = (lab.links.host.delay + lab.links.fabric.delay) / 2
-    return Bed(parse_cluster(json.dumps(document), f"lab {lab.name}"), lab.name, link, True, 4 * link)
+    return Bed(parse_cluster(json.dumps(document), f"lab {lab.name}"), lab.name, link, True, 4 * link, header)
 
 
 def longest(shape: FabricShape) -> int:
@@ -211,6 +218,7 @@ def run(
     show(0.0, f"drawing the EVs of {len(src)} queue pairs")
     with ThreadPoolExecutor(kernels.workers()) as pool:
         carrier = Carrier(loaded, made_by, pool, src, dst)
+        carrier.run.payload = loaded.cluster.path_mtu / (loaded.cluster.path_mtu + bed.header)
         known = [each for each in events if each.at <= 0 and loaded.cluster.denylist]
         if known:
             carrier.change(known, denied=True)
@@ -238,7 +246,7 @@ def run(
 
 def _hop(bed: Bed) -> float:
     """Return the time of a full packet from NIC to NIC on a longest path, beside its own transmission, ns."""
-    shape, bits = bed.loaded.shape, (bed.loaded.cluster.path_mtu + HEADER_BYTES) * 8e9
+    shape, bits = bed.loaded.shape, (bed.loaded.cluster.path_mtu + bed.header) * 8e9
     links = longest(shape)
     stored = bits * ((links - 2) / shape.fabric_bps + 1 / shape.port_bps) if bed.stores else 0.0
     return links * bed.link_ns + stored
@@ -253,7 +261,7 @@ def _latency(bed: Bed, src: Ints, dst: Ints) -> Latency:
     store = (links - 2) * 8e9 / shape.fabric_bps + 8e9 / shape.port_bps if bed.stores else np.zeros(len(links))
     port = 8e9 / shape.port_bps
     return Latency(
-        links * bed.link_ns, store, bed.answer_ns * links / longest(shape), mtu, HEADER_BYTES, shape.planes, port
+        links * bed.link_ns, store, bed.answer_ns * links / longest(shape), mtu, bed.header, shape.planes, port
     )
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mrc_fluid.validation.differences import POINTS_BOUND, RELATIVE_BOUND
-from mrc_fluid.validation.outcome import ScenarioOutcome
+from mrc_fluid.validation.outcome import ScenarioOutcome, interval_of
 from mrc_fluid.validation.scenario import RELATIVE, Backend, Quantity
 from mrc_fluid.validation.summary import SuiteSummary
-from mrclab.studies.cells.pages import interval
 
 #: Simulated time repeats itself on every machine; sums of the fluid may differ in their last digits.
 SAME = 1e-6
@@ -75,10 +74,10 @@ def compare(summary: SuiteSummary, outcomes: Sequence[ScenarioOutcome], how: Com
                 allowed = SAME * max(abs(known), 1.0)
                 made.append(FolderValue(scenario, backend, quantity, seed, known, value, allowed))
             continue
-        mean, half = interval([known for _, known, _ in rows])
+        mean, half = interval_of([known for _, known, _ in rows])
         ours = math.fsum(value for *_, value in rows) / len(rows)
-        bound = RELATIVE_BOUND * abs(mean or 0.0) if quantity in RELATIVE else POINTS_BOUND
-        made.append(FolderValue(scenario, backend, quantity, None, mean or 0.0, ours, max(bound, half or 0.0)))
+        bound = RELATIVE_BOUND * abs(mean) if quantity in RELATIVE else POINTS_BOUND
+        made.append(FolderValue(scenario, backend, quantity, None, mean, ours, max(bound, half or 0.0)))
     return made
 
 

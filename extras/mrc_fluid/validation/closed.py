@@ -73,7 +73,8 @@ def forms(scenario: Scenario, topology: Topology, outcomes: Sequence[ScenarioOut
             mean([each.facts["host_sent_bytes"] / 1e6 for each in outcomes]), 0.002,
         )
     ]  # fmt: skip
-    if not any(flow.start_ns for flow in flows[outcomes[0].seed]):
+    # A rate of long flows is theirs alone: what one had while another had ended is not beside it.
+    if Quantity.GOODPUT in outcomes[0].values and not any(flow.start_ns for flow in flows[outcomes[0].seed]):
         bounds = [max_flow_bps(scenario, flows[each.seed]) / 1e9 for each in outcomes]
         rates = [each.values[Quantity.GOODPUT] for each in outcomes]
         text = "goodput beside the maximum flow, Gb/s"

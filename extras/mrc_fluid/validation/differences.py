@@ -9,9 +9,8 @@ from pydantic.dataclasses import dataclass
 
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.htsim import PACKET_BYTES
-from mrc_fluid.validation.outcome import ScenarioOutcome
+from mrc_fluid.validation.outcome import ScenarioOutcome, interval_of
 from mrc_fluid.validation.scenario import MTU, OF_PACKETS, RELATIVE, Backend, Quantity
-from mrclab.studies.cells.pages import interval
 
 #: Relative difference, and difference of shares of packets in percentage points, from which on a cause is asked for.
 RELATIVE_BOUND, POINTS_BOUND = 0.05, 1.0
@@ -22,7 +21,7 @@ TRIMMED_BYTES = 138
 #: A mean: scenario, backend, quantity.
 Key = tuple[str, Backend, Quantity]
 #: What the payload rate is proportional to, and what is proportional to its inverse.
-_RATES, _TIMES = frozenset({Quantity.GOODPUT}), frozenset({Quantity.P50, Quantity.P99})
+_RATES, _TIMES = frozenset({Quantity.GOODPUT, Quantity.STEADY}), frozenset({Quantity.P50, Quantity.P99})
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ def values(outcomes: Iterable[ScenarioOutcome]) -> list[Value]:
             groups.setdefault((outcome.scenario, outcome.backend, quantity), []).append(value)
     made = []
     for (scenario, backend, quantity), found in groups.items():
-        mean, half = interval(found)
-        made.append(Value(scenario, backend, quantity, mean or 0.0, half, len(found)))
+        mean, half = interval_of(found)
+        made.append(Value(scenario, backend, quantity, mean, half, len(found)))
     return made
 
 

@@ -30,7 +30,8 @@ def outcome(scenario: Scenario, seed: int, lab: Lab, topology: Topology, kernels
     )  # fmt: skip
     share = payload_of(scenario, seed, topology)
     flows = [Transfer(each.source, each.target, each.bytes, each.start_ns / 1e9) for each in specs]
-    found = transfers.run(loaded, kernels, flows, ev, share, _rates(scenario, loaded))
+    lone = payload_of(dataclasses.replace(scenario, both_ways=False), seed, topology) / share
+    found = transfers.run(loaded, kernels, flows, ev, share, _rates(scenario, loaded), lone)
     times = [(end - flow.start_s) * 1e6 for end, flow in zip(found.ends_s.tolist(), flows, strict=True)]
     facts = {"evs_bad": float(found.evs_bad), "lost": found.lost}
     return ScenarioOutcome(scenario.name, Backend.FLUID, seed, of_flows(specs, times), times, facts)

@@ -46,10 +46,12 @@ class HtsimError(UsageError):
 
 @dataclass(frozen=True)
 class Algorithms:
-    """What htsim chooses: the sprayer (`-load_balancing_algo`), and congestion control (`-sender_cc_algo`)."""
+    """What htsim chooses: the sprayer (`-load_balancing_algo`), congestion control (`-sender_cc_algo`), and how many
+    paths a flow has (`-paths`)."""
 
     spraying: str = "mixed"
     control: str = "nscc"
+    paths: int = 64
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Htsim:
         return [
             str(self.binary), "-tm", str(folder / f"{name}.cm"), "-topo", str(folder / f"{name}.topo"),
             "-o", str(folder / f"{name}.dat"), "-end", str(END_US), "-seed", str(seed), "-mtu", str(PACKET_BYTES),
-            "-linkspeed", str(NIC_BPS // 10**6), "-q", *queue, "-ecn", *marks, "-paths", "64",
+            "-linkspeed", str(NIC_BPS // 10**6), "-q", *queue, "-ecn", *marks, "-paths", str(self.algorithms.paths),
             "-sender_cc_only", "-sender_cc_algo", self.algorithms.control,
             "-load_balancing_algo", self.algorithms.spraying, *(["-failed", str(slow)] if slow else []),
             *([] if scenario.fabric.trims else ["-disable_trim"]),

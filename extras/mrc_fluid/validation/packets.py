@@ -33,7 +33,7 @@ class Algorithm:
 
 def cell(scenario: Scenario, seed: int, algorithm: Algorithm) -> Cell:
     """Return the run of a scenario with one seed."""
-    lab = scenario.fabric.lab(f"validate-{scenario.name}", seed, algorithm.policies, algorithm.cc)
+    lab = scenario.fabric.lab(f"validate-{scenario.name}"[:31], seed, algorithm.policies, algorithm.cc)
     flows = [[each.source, each.target, each.bytes, each.start_ns] for each in scenario.flows(seed)]
     steps = [step for failure in scenario.failures for step in failure.steps()]
     workload = {"name": "flows", "params": {"flows": flows, "iterations": 1}}

@@ -29,6 +29,10 @@ SHOWN = ("incast-8-marked", "permutation", "on-off", "slow-t1")
 QUANTILES = 80
 SENDERS = (2, 4, 8, 16, 32, 64)
 _LONG = re.compile(r"(\d\.\d\d)\d+")
+#: Of a scenario one of them: that of long flows is of the steady state.
+_GOODPUT = (Quantity.GOODPUT, Quantity.STEADY)
+#: So few scenarios are explained where they are drawn.
+FEW = 6
 GREY = {"color": "0.5", "linewidth": 0.8}
 
 
@@ -74,7 +78,7 @@ def _goodput(made: SuiteResult) -> str:
             found = {
                 each.scenario: each
                 for each in made.values
-                if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
+                if each.backend is backend and each.quantity in _GOODPUT and each.scenario in bounds
             }
             if not found:
                 continue
@@ -181,27 +185,31 @@ def _ranges(axes: Any, values: Sequence[VariantValue], names: Sequence[str]) -> 
 STYLES = {Backend.PACKETS: ("plane-0", 0), Backend.FLUID: ("down", 1), Backend.HTSIM: ("plane-2", 2)}
 
 
-def completions(scenario: Scenario, outcomes: Sequence[ScenarioOutcome]) -> Chart:
+def completions(scenario: Scenario, made: SuiteResult) -> Chart:
     """Return the distribution of completion times of one scenario, over all seeds, by backend."""
     shares = np.linspace(0, 1, QUANTILES + 1)
     pooled: dict[Backend, list[float]] = {}
-    for each in outcomes:
+    for each in made.outcomes:
         if each.scenario == scenario.name and len(each.completion_us):
             pooled.setdefault(each.backend, []).extend(time / 1e6 for time in each.completion_us)
     every = [time for times in pooled.values() for time in times] or [0.0]
     room = 0.03 * (max(every) - min(every)) or 0.03 * max(every)
-    series, medians = [], []
+    series = []
     for backend, times in pooled.items():
         points = np.quantile(times, shares, method="inverted_cdf")
         # Of flows that end together the last share counts; each curve begins with none and ends with all.
         x, last = np.unique(points[::-1], return_index=True)
         x = np.concatenate([[min(every) - room], x, [max(every) + room]])
         y = np.concatenate([[0.0], shares[::-1][last], [1.0]])
-        series.append(Series(backend.value, x, y, *STYLES[backend], Line.STEPS))
-        medians.append(f"{backend.value} {shown(float(points[QUANTILES // 2]), Unit.TIME)}")
-    title = f"{scenario.name}: the median flow of all seeds takes {', '.join(medians)}"
+        series.append(Series(backend.label, x, y, *STYLES[backend], Line.STEPS))
+    medians = [
+        f"{shown(each.mean / 1e6, Unit.TIME)} ({each.backend.label})"
+        for each in made.values if each.scenario == scenario.name and each.quantity is Quantity.P50
+    ]  # fmt: skip
+    title = f"{scenario.name}: the median is {', '.join(medians)}"
     axes = Axis("flow completion time", Unit.TIME), Axis("share of flows that have ended", Unit.SHARE, zero=True)
-    return Chart(f"fct-{scenario.name}", title, *axes, series, scenario.title)
+    about = f"{scenario.title}. The curves have the flows of all seeds; the medians are means over the seeds."
+    return Chart(f"fct-{scenario.name}", title, *axes, series, about)
 
 
 def overview_charts(made: SuiteResult, intervals: bool) -> list[Chart]:
@@ -209,18 +217,23 @@ def overview_charts(made: SuiteResult, intervals: bool) -> list[Chart]:
     bounds = _bounds(made)
     names = list(bounds)
     series = []
-    for at, backend in enumerate(Backend):
+    there = [backend for backend in Backend if any(each.backend is backend for each in made.values)]
+    for at, backend in enumerate(there):
         found = [
             each for each in made.values
             if each.backend is backend and each.quantity is Quantity.GOODPUT and each.scenario in bounds
         ]  # fmt: skip
-        x = [names.index(each.scenario) + (at - 1) * 0.22 for each in found]
+        x = [names.index(each.scenario) + (at - (len(there) - 1) / 2) * 0.22 for each in found]
         y = np.array([each.mean / bounds[each.scenario] for each in found])
         half = np.array([(each.half or 0.0) * intervals / bounds[each.scenario] for each in found])
         if found:
-            series.append(Series(backend.value, x, y, *STYLES[backend], Line.DOTS, y - half, y + half))
-    lowest = min((float(np.min(each.y)) for each in series), default=0.0)
-    title = f"Goodput is {shown(lowest, Unit.SHARE, 3)} of the maximum flow and more"
-    axes = Axis("scenario", "", ticks=names), Axis("goodput, of the maximum flow", Unit.SHARE)
-    about = "Means of the seeds with their 95 % intervals." if intervals else "Means of the seeds."
+            series.append(Series(backend.label, x, y, *STYLES[backend], Line.DOTS, y - half, y + half))
+    apart = [abs(each.off) for each in made.differences if each.quantity is Quantity.GOODPUT]
+    title = f"Goodput differs from that of packets by {100 * max(apart, default=0.0):.1f} % at most"
+    axes = Axis("scenario", "", ticks=names), Axis("goodput, of the maximum flow", Unit.SHARE, zero=True)
+    about = "100 %: the most that the network can carry (maximum flow). Means of the seeds" + (
+        " with their 95 % intervals." if intervals else "."
+    )
+    if len(names) <= FEW:
+        about += f" {'; '.join(f'{each.name}: {each.title}' for each in made.plan.scenarios if each.name in bounds)}."
     return [Chart("goodput", title, *axes, series, about, level=1.0)] if series else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from mrc_fluid.cases import MOST_OFF
 from mrc_fluid.validation import plots, readme, summary
 from mrc_fluid.validation.closed import ClosedForm
 from mrc_fluid.validation.differences import Difference, Value
-from mrc_fluid.validation.outcome import ScenarioOutcome
+from mrc_fluid.validation.outcome import LEAST_SEEDS, ScenarioOutcome
 from mrc_fluid.validation.scenario import Backend, Quantity, Scenario
 from mrc_fluid.validation.suite import SuiteResult
 from mrc_topo.base.files import write_whole
@@ -22,8 +22,6 @@ from mrclab.studies.cells.pages import write
 
 PAGE, README = "index.html", "README.md"
 STYLE = "tr.unexplained td { background: var(--warn-paper) }"
-#: An interval of fewer seeds says more of the seeds than of the value.
-FEW_SEEDS = 5
 #: The folder of the plots.
 PLOTS = "plots"
 
@@ -118,10 +116,13 @@ def _variants(made: SuiteResult) -> list[VariantRow]:
 
 def _page(made: SuiteResult, command: str) -> str:
     beyond = [each for each in made.differences if each.beyond]
-    wrong = {(each.scenario, each.backend, each.quantity) for each in beyond if _not_modelled(each)}
-    few = len(made.plan.seeds) < FEW_SEEDS
+    beyond.sort(key=lambda each: -abs(each.off) / each.bound)
+    wrong = {
+        (each.scenario, each.backend, each.quantity): note for note, each in enumerate(beyond, 1) if _not_modelled(each)
+    }
+    few = len(made.plan.seeds) < LEAST_SEEDS
     rows = [
-        (scenario, backend, ["" if each is None else _cell(each, wrong, few) for each in cells])
+        (scenario, backend, ["-" if each is None else _cell(each, wrong, few) for each in cells])
         for scenario, backend, cells in table(made.plan.scenarios, made.values)
     ]
     body = pages.fill(
@@ -129,16 +130,17 @@ def _page(made: SuiteResult, command: str) -> str:
         command=command,
         seeds=made.plan.seeds,
         few=few,
+        htsim=any(each.backend is Backend.HTSIM for each in made.values),
         finding=_finding(made.differences),
         rows=rows,
-        quantities=[each.value.replace(" us", " µs") for each in Quantity],
-        differences=[(each, off(each)) for each in sorted(beyond, key=lambda each: -abs(each.off) / each.bound)],
+        quantities=[each.label for each in Quantity],
+        differences=[(each, off(each)) for each in beyond],
         within=len(made.differences) - len(beyond),
         unexplained=len(made.unexplained),
         forms=made.forms,
         problems=made.problems,
         overview=[chart.html(each) for each in plots.overview_charts(made, not few)],
-        plots=[chart.html(plots.completions(each, made.outcomes)) for each in made.plan.scenarios],
+        plots=[chart.html(plots.completions(each, made)) for each in made.plan.scenarios],
         software=software(),
     )
     return chart.page("mrclab validate", body, STYLE)
@@ -149,9 +151,10 @@ def _not_modelled(each: Difference) -> bool:
     return abs(each.off) > (MOST_OFF if each.bound < 1 else 100 * MOST_OFF)
 
 
-def _cell(value: Value, wrong: Collection[tuple[str, Backend, Quantity]], few: bool) -> str:
-    if (value.scenario, value.backend, value.quantity) in wrong:
-        return "not modelled"
+def _cell(value: Value, wrong: Mapping[tuple[str, Backend, Quantity], int], few: bool) -> str:
+    note = wrong.get((value.scenario, value.backend, value.quantity))
+    if note is not None:
+        return f"not modelled [{note}]"
     return shown(replace(value, half=None) if few else value)
 
 
@@ -165,9 +168,9 @@ def _finding(differences: Sequence[Difference]) -> str:
     agree = f"{len(differences) - len(beyond)} of {len(differences)} values agree with packets within the bound"
     if not beyond:
         return f"{agree}."
-    what = f"{worst.quantity.value.partition(',')[0]} of {worst.backend.value} in {worst.scenario}"
+    what = f"{worst.quantity.label.partition(',')[0]} of the {worst.backend.label} in {worst.scenario}"
     said = f"the worst, {what}, is off by {off(worst)}"
-    return f"{agree}; {said}. {wrong} are off by more than 15 %, and are not told as numbers."
+    return f"{agree}; {said}. {wrong} are off by more than 15 % and count as not modelled."
 
 
 def off(each: Difference) -> str:

@@ -16,6 +16,8 @@ DELAY_NS = 1_000
 MTU = 4096
 #: A port carries this much in a base round trip of eight links (9.6 us): it trims from there on.
 BDP_BYTES = 120_000
+#: Flows of this many bytes are long: their start and end are a few percent of their time.
+LONG_BYTES = 2000 * MTU
 #: Marking begins and is certain at these shares of it.
 ECN_LOW, ECN_HIGH = 0.2, 0.8
 #: Trimmed headers wait in a queue of their own. In uet-htsim it holds two base round trips of headers of 64 bytes; ours
@@ -30,11 +32,17 @@ class Backend(StrEnum):
     FLUID = "fluid"
     HTSIM = "htsim"
 
+    @property
+    def label(self) -> str:
+        """Its name on pages."""
+        return "flow model" if self is Backend.FLUID else self.value
+
 
 class Quantity(StrEnum):
     """What is compared, with its unit."""
 
     GOODPUT = "goodput, Gb/s"
+    STEADY = "steady goodput, Gb/s"
     P50 = "FCT P50, us"
     P99 = "FCT P99, us"
     JAIN = "Jain's index"
@@ -42,11 +50,22 @@ class Quantity(StrEnum):
     MARKED = "marked, % of packets"
     AGAIN = "sent again, % of packets"
 
+    @property
+    def label(self) -> str:
+        """Its name on pages, with its unit."""
+        return _TITLES.get(self, self.value)
+
+
+_TITLES = {
+    Quantity.P50: "median flow completion time, µs",
+    Quantity.P99: "its 99 % quantile, µs",
+    Quantity.JAIN: "Jain's index of fairness (1: all equal)",
+}
 
 #: What a fluid model has no notion of.
 OF_PACKETS = frozenset({Quantity.TRIMMED, Quantity.MARKED, Quantity.AGAIN})
 #: What differs relatively; shares of packets differ by percentage points.
-RELATIVE = frozenset({Quantity.GOODPUT, Quantity.P50, Quantity.P99, Quantity.JAIN})
+RELATIVE = frozenset({Quantity.GOODPUT, Quantity.STEADY, Quantity.P50, Quantity.P99, Quantity.JAIN})
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
-from mrc_fluid.validation.scenario import MTU, NIC_BPS, Failure, FlowSpec, Scenario, ScenarioFabric
+from mrc_fluid.validation.scenario import LONG_BYTES, MTU, NIC_BPS, Failure, FlowSpec, Scenario, ScenarioFabric
 
 MICROSECOND = 1_000
 #: Flows are whole packets, so that bytes on the wire follow from their number.
@@ -100,7 +101,18 @@ def _pods() -> list[Scenario]:
     ]  # fmt: skip
 
 
-SCENARIOS: tuple[Scenario, ...] = (
+def of_long_flows(known: Scenario) -> Scenario:
+    """Return a scenario with flows so long that what they get in between decides, and not their start and end."""
+
+    def flows(seed: int) -> list[FlowSpec]:
+        return [replace(each, bytes=LONG_BYTES) for each in known.flows(seed)]
+
+    return replace(
+        known, name=f"{known.name}-long", title=f"{known.title}, long flows", flows=flows, cost=4 * known.cost
+    )
+
+
+_SHORT: tuple[Scenario, ...] = (
     *_incasts(),
     Scenario(
         "permutation", "permutation of 32 hosts", ScenarioFabric(t0s=8), permutation(32), both_ways=True, htsim=True,
@@ -150,6 +162,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     *_pods(),
 )  # fmt: skip
+#: Scenarios that are run with long flows, too.
+_LONG = ("permutation", "permutation-planes", "oversubscribed-2", "slow-t1", "dead-uplink", "pods-dead-uplink")
+SCENARIOS = (*_SHORT, *(of_long_flows(each) for each in _SHORT if each.name in _LONG))
 
 
 def by_name() -> dict[str, Scenario]:

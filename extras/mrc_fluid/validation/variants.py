@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mrc_fluid.validation.outcome import ScenarioOutcome
+from mrc_fluid.validation.outcome import ScenarioOutcome, interval_of
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import Quantity
 from mrc_topo.shipped import shipped
-from mrclab.studies.cells.pages import interval
 
 
 class Part(StrEnum):
@@ -77,6 +76,6 @@ def values(outcomes: Iterable[tuple[Variant, ScenarioOutcome]]) -> list[VariantV
             groups.setdefault((variant, outcome.scenario, quantity), []).append(value)
     made = []
     for (variant, scenario, quantity), found in groups.items():
-        mean, half = interval(found)
-        made.append(VariantValue(variant, scenario, quantity, mean or 0.0, min(found), max(found), half, len(found)))
+        mean, half = interval_of(found)
+        made.append(VariantValue(variant, scenario, quantity, mean, min(found), max(found), half, len(found)))
     return made

@@ -348,12 +348,16 @@ def _controls_hold(nodes: Iterable[ChakraNode]) -> bool:
 
 
 def _notes(files: Sequence[tuple[str, Sequence[ChakraNode]]], dropped: Mapping[str, int], name: str) -> Iterator[str]:
-    """Yield what a run does not use of a trace, with counts. `dropped`: control dependencies not followed, by file."""
+    """Yield which dependencies a run follows, and what it does not use of a trace, with counts. `dropped`: control
+    dependencies not followed, by file."""
+    data = sum(len(node.after) for _, nodes in files for node in nodes)
+    control, left = sum(len(node.controls) for _, nodes in files for node in nodes), sum(dropped.values())
+    yield f"{name}: followed: {data} data and {control - left} control dependencies; not followed: {left or 'none'}"
     if dropped:
         where = next(iter(dropped)) + (f" and {len(dropped) - 1} other files" if len(dropped) > 1 else "")
         yield (
-            f"{where}: {sum(dropped.values())} control dependencies are not followed: some name the node itself or one "
-            "that is not there, or close a circle, as Chakra's converter leaves them; data dependencies are followed"
+            f"{where}: {left} control dependencies are not followed: some name the node itself or one that is not "
+            "there, or close a circle, as Chakra's converter leaves them"
         )
     counts: Counter[str] = Counter()
     for _, nodes in files:

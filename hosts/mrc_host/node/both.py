@@ -7,7 +7,7 @@ connection 0x00 to 0x1F, and its congestion notification packet is 0x81.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import Event
 from mrc_host.proto.roce.endpoint import RoceEndpoint
-from mrc_host.proto.statistics import QpStatistics, RoceQpStatistics, RoceStatistics, Statistics
+from mrc_host.proto.statistics import QpReordering, QpStatistics, RoceQpStatistics, RoceStatistics, Statistics
 from mrc_host.proto.stats import RequestorCounters, ResponderCounters
 from mrc_host.proto.transport import TransportEndpoint
 from mrc_host.proto.wire.fields import NEXT_UDP, RoceOpcode
@@ -127,6 +127,10 @@ class BothTransports(TransportEndpoint):
             return RoceStatistics(transport="roce", endpoint=endpoint, drops=drops, ports=roce.ports, qps=rows)
         own = [*mrc.qps, *map(_as_mrc, roce.qps)]
         return replace(mrc, endpoint=endpoint, drops=drops, qps=own)
+
+    def reordering(self) -> Sequence[QpReordering]:
+        """See `TransportEndpoint`."""
+        return self.mrc.reordering()
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

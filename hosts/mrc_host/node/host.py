@@ -407,7 +407,8 @@ class HostNode:
         links = self._links(found.ports)
         if isinstance(found, RoceStatistics):
             return RoceHostStatistics(**vars(found), faults=self.faults, links=links)
-        return MrcHostStatistics(**vars(found), faults=self.faults, links=links)
+        late = self.endpoint.reordering()
+        return MrcHostStatistics(**vars(found), faults=self.faults, links=links, reordering=late)
 
     def _links(self, ports: Sequence[PortStatistics]) -> list[LinkStatistics]:
         loopback, mapper, kernel_sent = self.datapath.loopback, self.mapper, self.datapath.kernel_sent

@@ -34,7 +34,7 @@ from mrc_host.proto.path_control import PathControl
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.qp_document import QpDocument
 from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
-from mrc_host.proto.statistics import MrcStatistics
+from mrc_host.proto.statistics import MrcStatistics, QpReordering
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.transport import Buffer
 from mrc_host.proto.wire.icrc import wire_length
@@ -522,3 +522,7 @@ class Endpoint(PathControl):
             gone_responders=dict(context.gone_responders),
             instance=context.instance,
         )
+
+    def reordering(self) -> list[QpReordering]:
+        """See `TransportEndpoint`."""
+        return [qp.reordering() for qp in self._qps.values() if qp.responder.counters.packets_placed]

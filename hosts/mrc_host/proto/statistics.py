@@ -83,6 +83,19 @@ class QpStatistics:
 
 
 @dataclass(frozen=True)
+class QpReordering:
+    """How far packets arrived out of order at a queue pair (`proto.stats.Reordering`); `packets` are all that it
+    placed, `late` counts by distance in packets, `late_bytes` in bytes, `again` the late retransmissions."""
+
+    qpn: int
+    peer: str | None
+    packets: int
+    late: Sequence[int]
+    late_bytes: Sequence[int]
+    again: int
+
+
+@dataclass(frozen=True)
 class RoceQpStatistics:
     """A queue pair of RoCE."""
 

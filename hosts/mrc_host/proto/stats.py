@@ -159,3 +159,35 @@ class ResponderCounters(Counters):
     sacks_sent: int
     trimmed: int
     trimmed_duplicates: int
+
+
+_EXACT_BITS: Final = 6
+#: Distances below this many packets are counted one by one.
+EXACT: Final = 1 << _EXACT_BITS - 1
+
+
+class Reordering:
+    """How far packets arrived out of order: for each that came below the highest PSN that had come, how far below.
+
+    Element i of `packets` counts distances of i packets, below `EXACT`, and from there on spans that double. `bytes`
+    has the same distances in bytes, where each packet counts as many as the late one has: element i those of
+    2**(i - 1) to 2**i - 1. Retransmissions are no reordering of the network: `again` counts them.
+    """
+
+    __slots__ = ("again", "bytes", "packets")
+
+    def __init__(self) -> None:
+        self.packets: list[int] = []
+        self.bytes: list[int] = []
+        self.again = 0
+
+    def late(self, distance: int, size: int) -> None:
+        """Count a packet of `size` bytes that arrived `distance` below the highest PSN."""
+        _count(self.packets, distance if distance < EXACT else EXACT - _EXACT_BITS + distance.bit_length())
+        _count(self.bytes, (distance * size).bit_length())
+
+
+def _count(bins: list[int], index: int) -> None:
+    while len(bins) <= index:
+        bins.append(0)
+    bins[index] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from mypy_extensions import mypyc_attr
@@ -10,7 +11,7 @@ from mrc_host.proto.completion import Completion, CompletionQueue
 from mrc_host.proto.events import Event, QpState
 from mrc_host.proto.memory import Gather, MemoryRegion, ProcessPiece
 from mrc_host.proto.qp_document import QpDocument, RoceQpDocument
-from mrc_host.proto.statistics import Statistics
+from mrc_host.proto.statistics import QpReordering, Statistics
 
 Buffer = bytes | bytearray | memoryview | MemoryRegion | Gather | ProcessPiece
 
@@ -86,6 +87,11 @@ class TransportEndpoint:
     def statistics(self) -> Statistics:
         """Return counters and states."""
         raise NotImplementedError
+
+    def reordering(self) -> Sequence[QpReordering]:
+        """Return how far packets arrived out of order, of each queue pair to which some came that is not gone; RoCE
+        measures nothing, since it does not keep what is out of order, or cannot tell what was sent again."""
+        return ()
 
 
 class Transport(Protocol[P_contra]):

@@ -203,22 +203,24 @@ class IncastParameters(StreamParameters):
     target: int = 0
     sources: Sequence[int] | None = None
     victim: Sequence[int] | None = None
+    ring: Sequence[int] | None = None
 
 
 class Incast(Streams[IncastParameters]):
-    """Every rank of `sources` sends to `target`; the victim flow goes from `victim[0]` to `victim[1]`.
+    """Every rank of `sources` sends to `target`; beside it each rank of `ring` sends to the next one there, and the
+    victim flow goes from `victim[0]` to `victim[1]`.
 
-    Without `sources` all ranks but the target and the victim's ends send; without `victim` there is none.
+    Without `sources` all ranks but the target and those of ring and victim send.
     """
 
     name = "incast"
-    title = "Every rank of `sources` sends to `target`; the victim flow goes from `victim[0]` to `victim[1]`"
+    title = "Every rank of `sources` sends to `target`; beside it those of `ring` to the next, and `victim` to another"
     parameters = IncastParameters
 
     @classmethod
     def complete(cls, params: object) -> IncastParameters:
         full = super().complete(params)
-        for key in ("sources", "victim"):
+        for key in ("sources", "victim", "ring"):
             ranks = getattr(full, key)
             if ranks is None:
                 continue
@@ -233,9 +235,11 @@ class Incast(Streams[IncastParameters]):
     @classmethod
     def pairs(cls, size: int, params: IncastParameters) -> list[tuple[int, int]]:
         target, victim, sources = params.target, params.victim, params.sources
-        busy = {target, *(victim or ())}
+        ring = list(params.ring or ())
+        busy = {target, *(victim or ()), *ring}
         chosen = [rank for rank in range(size) if rank not in busy] if sources is None else list(sources)
-        return [(rank, target) for rank in chosen] + ([(victim[0], victim[1])] if victim else [])
+        beside = list(zip(ring, ring[1:] + ring[:1], strict=True)) + ([(victim[0], victim[1])] if victim else [])
+        return [(rank, target) for rank in chosen] + beside
 
 
 class SendRecv(Streams[StreamParameters]):

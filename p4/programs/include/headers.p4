@@ -32,6 +32,10 @@ struct headers_t {
 
 struct metadata_t {
     bit<8>  drop_reason;
+    /* The tenant of the source, and the one of whose port or table it is asked. */
+    bit<16> segment;
+    bit<16> asked_segment;
+    bit<1>  decapsulated;
     /* What ECMP hashes, and the EV (mrc-protocol.md section 2): flow label and source port. */
     bit<20> flow_label;
     bit<16> src_port;

@@ -131,6 +131,14 @@ def test_corrupted_byte_is_counted_as_mismatch() -> None:
     assert [rank.progress.mismatches for rank in net.ranks] == [1, 0, 1]
 
 
+def test_a_ring_runs_beside_the_incast_and_sends_nothing_to_its_target() -> None:
+    kind = WORKLOADS["incast"]
+    params = kind.complete({"target": 0, "ring": [2, 4, 3]})
+    assert [kind.peers(rank, 6, params) for rank in range(6)] == [{1, 5}, {0}, {3, 4}, {2, 4}, {2, 3}, {0}]
+    with pytest.raises(WorkloadError, match="every rank of ring"):
+        kind.complete({"ring": [-1]})
+
+
 def test_victim_stream_runs_beside_the_incast() -> None:
     net = ToyNet("incast", 5, {"message_bytes": 50, "iterations": 3, "target": 0, "victim": [3, 4]}, 1)
     net.run()

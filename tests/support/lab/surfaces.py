@@ -154,12 +154,13 @@ class Raw:
             if end - at < 0.3 or at - begin < 0.3:
                 continue
             before = _mean(rates, edges, max((begin + at) / 2, at - 2.0), at)
-            inside = (edges[:-1] >= at) & (edges[1:] <= end)
+            # A bin is behind an action that was made in its first tenth.
+            inside = (BIN_S / 10 - (at - edges[:-1]) > -1e-9) & (edges[1:] <= end)
             shares, starts = rates[inside] / before, edges[:-1][inside]
             bound = 0.95 * min(expected, 1.0)
             settled = _mean(rates, edges, (at + end) / 2, end) / before
             yield {
-                "at_s": at, "before_bps": before, "dip": shares.min(), "dip_s": starts[shares.argmin()] - at,
+                "at_s": at, "before_bps": before, "dip": shares.min(), "dip_s": max(starts[shares.argmin()] - at, 0.0),
                 "after": settled, "left": 1 - loss, "expected": min(expected, 1.0),
                 "recovery_s": _recovery(shares, starts - at, bound),
             }  # fmt: skip

@@ -14,6 +14,7 @@ from mrc_topo import addressing, rules
 from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths
 from mrc_topo.schema import EcnSpec, described
+from mrc_topo.tenants import COMMON_NAME
 from mrc_topo.topology import Topology
 from mrc_topo.units import format_rate, format_size, format_time
 from mrclab.cli.topo.common import Json, fail, load
@@ -56,6 +57,7 @@ def describe(topology: Topology) -> dict[str, Any]:
             {
                 "name": host.name,
                 "address": addressing.text(host.address),
+                **({"tenant": host.segment.name} if lab.tenants else {}),
                 "ports": [
                     {
                         "name": port.name,
@@ -134,6 +136,10 @@ def _summary(topology: Topology) -> Table:
         ("path MTU", f"{lab.path_mtu} B (interfaces {lab.interface_mtu} B)"),
         ("EV profile", f"{lab.ev.size} EVs, {lab.ev.active} active, {lab.ev.mode.value}"),
         ("congestion control", lab.cc.algorithm),
+        *(
+            (f"tenant {name}", f"{spec.addresses}, decapsulation at {spec.decapsulation.value}")
+            for name, spec in lab.tenants.items()
+        ),
         ("clock, seed", f"{lab.clock}, {lab.seed}"),
     ]
     for row in rows:
@@ -154,12 +160,15 @@ def _fewest_paths(topology: Topology) -> list[tuple[str, str]]:
 
 
 def _hosts_table(topology: Topology) -> Table:
-    table = Table("host", "address", "T0", "uSID by plane", "link overrides", title="hosts", title_justify="left")
+    tenants = ["tenant"] if topology.lab.tenants else []
+    columns = ["host", *tenants, "address", "T0", "uSID by plane", "link overrides"]
+    table = Table(*columns, title="hosts", title_justify="left")
     for host in topology.hosts:
         changed = [port.name for port in host.ports if port.name in topology.lab.overrides]
-        usids = " ".join(f"{port.usid:04x}" for port in host.ports)
+        usids = " ".join(f"{port.last_usid:04x}" for port in host.ports)
         t0 = str(host.t0) if topology.lab.topology is None else " ".join(port.t0 for port in host.ports)
-        table.add_row(host.name, addressing.text(host.address), t0, usids, ", ".join(changed))
+        own = [host.segment.name or COMMON_NAME] if tenants else []
+        table.add_row(host.name, *own, addressing.text(host.address), t0, usids, ", ".join(changed))
     return table
 
 

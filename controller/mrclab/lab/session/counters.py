@@ -124,6 +124,8 @@ def program_counters(topology: Topology, source: CounterSource, names: Mapping[s
             continue
         cells = source.read_counter(switch.device_id, names["drops"])
         for index, reason in rules.DROP_REASONS.items():
+            if index == rules.TENANT_DENIED and not topology.lab.tenants:
+                continue
             packets = cells[index][0] if index < len(cells) else 0
             found[f"drop_{reason}"] = found.get(f"drop_{reason}", 0) + packets
     return found

@@ -2,7 +2,7 @@
 
 Routes come of the same entries as the P4 program's tables (`mrc_topo.rules`): a switch's own uSID is the behaviour End
 with the flavour NEXT-C-SID, other uSIDs are /48 routes, addresses go to host ports or over all uplinks. The kernel
-neither marks nor trims, so its labs do without; queues are the wires'.
+neither marks nor trims, so its labs do without; queues are the wires'. Tenants have a table each, chosen by the source.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pathlib
 import time
 
 from mrc_topo import addressing, rules
-from mrc_topo.export import NEIGHBOUR, routes
+from mrc_topo.export import NEIGHBOUR, policy, routes
 from mrc_topo.topology import Switch
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches.backend import ForwardingBackend
@@ -58,7 +58,9 @@ class KernelSwitches(ForwardingBackend):
             there = addressing.mac_text(rules.next_mac(self.house.topology, switch, port))
             lines.append(f"neighbour replace {NEIGHBOUR} lladdr {there} dev {name} nud permanent")
         net.batch(inside, lines)
-        net.batch(inside, routes(self.house.topology, switch, ports), "-6")
+        net.batch(inside, policy(self.house.topology, switch, ports), "-6")
+        for table in routes(self.house.topology, switch, ports).values():
+            net.batch(inside, table, "-6")
 
     def _await_namespace(self, role: str, pid: int) -> None:
         ours, check = os.readlink("/proc/self/ns/net"), self.house.check_alive(role)
@@ -76,8 +78,8 @@ class KernelSwitches(ForwardingBackend):
     def restart(self, switch: Switch) -> None:
         inside = ["mnexec", "-a", str(self.house.record.roles[switch.name])]
         ports = {port: self.house.net.behind[switch.name, port][1] for port in switch.links}
-        self.house.net.batch(inside, ["route flush table main proto boot"], "-6")
-        self.house.net.batch(inside, routes(self.house.topology, switch, ports), "-6")
+        for name, table in routes(self.house.topology, switch, ports).items():
+            self.house.net.batch(inside, [f"route flush table {name} proto boot", *table], "-6")
 
     def set_rate(self, switch: Switch, port: int, rate_bps: int) -> None:
         # The wire applies the rate.

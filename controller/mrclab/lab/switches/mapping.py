@@ -115,10 +115,10 @@ def fit(topology: Topology, switch: Switch, names: P4InfoNames) -> MappedEntries
         if table is None:
             if must:
                 have = _listed(names.tables)
-                raise P4RuntimeError(
-                    f"no table {last(given.table)}, without which routing.mode {topology.lab.routing.mode.value} "
-                    f"forwards nothing; the program has: {have}"
-                )
+                lost = f"routing.mode {topology.lab.routing.mode.value} forwards nothing"
+                if given.table in rules.ISOLATION:
+                    lost = "tenants would reach each other"
+                raise P4RuntimeError(f"no table {last(given.table)}, without which {lost}; the program has: {have}")
             made.lacking.append(f"no table {last(given.table)}: {rules.WITHOUT[given.table]}")
             continue
         if table.is_const:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from mrclab.pages.chart import Chart, Line, Series, style
 from mrclab.pages.chart import Mark as PageMark
 from mrclab.pages.paper import Format
 from mrclab.runs.experiment import ExperimentStep
-from mrclab.studies.figures.model import Event, JudgedFigure, Mark
+from mrclab.studies.figures.model import JudgedFigure, Mark
 from mrclab.studies.figures.tables import PointRow
 
 FORMATS = (Format.SVG, Format.PNG, Format.PGF)
@@ -33,8 +34,8 @@ VERBS = {
 }
 
 
-def events(steps: Sequence[ExperimentStep]) -> Iterator[Event]:
-    """Yield the failures and repairs of a schedule; what happens at the same time is one event."""
+def events(steps: Sequence[ExperimentStep]) -> Iterator[PageMark]:
+    """Yield the failures and repairs of a schedule; what happens at the same time is one mark."""
     by_time: dict[tuple[float, bool, str], list[ExperimentStep]] = {}
     for step in steps:
         by_time.setdefault((step.at, step.restore is not None, step.kind), []).append(step)
@@ -44,7 +45,7 @@ def events(steps: Sequence[ExperimentStep]) -> Iterator[Event]:
         what = ", ".join(names) if len(names) <= 2 else f"{len(names)} links"
         loss = same[0].settings.get("loss")
         verb = "back" if back else f"loses {100 * loss:.0f} %" if loss else VERBS.get(kind, kind.replace("_", " "))
-        yield Event(at, f"{what} {verb}", "restore" if back else "fail")
+        yield PageMark(at, f"{what} {verb}", not back)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def page_chart(judged: JudgedFigure, rows: Sequence[PointRow]) -> Chart:
     most = max((value for each in series for value in each.y), default=1.0)
     series += _of_paper(marks, most)
     schedule = [step for cell in first.cells for step in (cell.experiment.schedule if cell.broken else ())]
-    happened = [PageMark(each.at_s, each.what, each.kind == "fail") for each in dict.fromkeys(events(schedule))]
+    happened = list(dict.fromkeys(events(schedule)))
     below = None
     beneath = _curves([row for row in rows if row.y_is == axes.below], axes.kind)
     if beneath:
@@ -122,8 +123,17 @@ def page_chart(judged: JudgedFigure, rows: Sequence[PointRow]) -> Chart:
         ]
         below = Chart("", "", across, PageAxis(axes.below), under)
     about = caption(judged).replace("\n", "; ")
-    title = f"{judged.status.value.partition(' because')[0].capitalize()}: {figure.headline}"
-    return Chart(f"chart-{figure.name}", title, across, PageAxis(y, zero=True), series, about, happened, below)
+    return Chart(
+        f"chart-{figure.name}", _finding(judged), across, PageAxis(y, zero=True), series, about, happened, below
+    )
+
+
+def _finding(judged: JudgedFigure) -> str:
+    """Return what a plot shows: two numbers of the headline, first those out of bounds, then those of the plot's y."""
+    word = re.split(r"\W", judged.figure.axes.y)[0]
+    chosen = sorted(judged.measures, key=lambda each: (each.passed, word not in each.what))[:2]
+    told = "; ".join(f"{each.what}: {each.shown} (expected {each.bounds})" for each in chosen)
+    return told[:1].upper() + told[1:] or f"{judged.figure.title}: {judged.status.value}"
 
 
 def _of_paper(marks: Sequence[tuple[Mark, float]], most: float) -> Iterator[Series]:
@@ -142,4 +152,4 @@ def _of_paper(marks: Sequence[tuple[Mark, float]], most: float) -> Iterator[Seri
             rows += [(at, y, mark.low if ours else gap, high) for at in dict.fromkeys((begin, end))]
         if rows:
             x, y_of, low, up = zip(*rows, strict=True)
-            yield Series(name, x, y_of, colour, dash, Line.CURVE if ours else Line.POINTS, low, up)
+            yield Series(name, x, y_of, colour, dash, Line.BAND if ours else Line.POINTS, low, up)

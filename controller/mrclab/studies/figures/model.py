@@ -154,22 +154,8 @@ class Mark:
     series: str = ""
 
 
-@dataclass(frozen=True)
-class Event:
-    """Something that is shown at a time of a plot, by name. `kind` decides how it is drawn."""
-
-    at_s: float
-    what: str
-    kind: Literal["fail", "restore", "ev"]
-
-
 def no_marks(results: Results) -> Iterator[Mark]:
     """Yield nothing: what the headline is about is not on the plot's axes."""
-    return iter(())
-
-
-def no_events(results: Results) -> Iterator[Event]:
-    """Yield nothing beside the failures of the schedule."""
     return iter(())
 
 
@@ -212,7 +198,6 @@ class Figure:
         without: a run without what the figure is about; with it the headline must fail.
         line: what 100 % are, where y is a share of line rate.
         marks: the paper's values and our bounds in the plot.
-        events: what is shown in the plot beside the failures.
         leave_out: why runs with a seed are none of the figure, judged by what was before the failure; empty: they are.
         alternatives: what else was tried, by `--alternatives`.
         many: seeds that `--full` runs at most; fewer where a run takes minutes and the seed decides little.
@@ -231,7 +216,6 @@ class Figure:
     without: Callable[[Cell], Cell] = Cell.healthy
     line: Callable[[Results], Line | None] = no_line
     marks: Callable[[Results], Iterator[Mark]] = no_marks
-    events: Callable[[Results], Iterator[Event]] = no_events
     leave_out: Callable[[Results], str] = always
     alternatives: Sequence[Alternative] = ()
     many: int = 5

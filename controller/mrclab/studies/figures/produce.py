@@ -19,14 +19,14 @@ from mrclab.studies.cells.pages import has_parquet, write
 from mrclab.studies.cells.store import CellAnswer, CellStore
 from mrclab.studies.engine import Show
 from mrclab.studies.figures import draw, tables
-from mrclab.studies.figures.model import Figure, FigureStatus, JudgedFigure, Measure, Seeded, Size, judged
+from mrclab.studies.figures.model import SETTLED_S, Figure, FigureStatus, JudgedFigure, Measure, Seeded, Size, judged
 
 PAGE, TIMES, RESULTS = "index.html", "times.js", "figures.json"
 
 STYLE = """
 .figure { break-before: page; border-top: 3px solid var(--line); margin-top: 2.5rem; padding-top: .4rem }
 .figure h2 { margin-top: .6rem }
-.claim { display: grid; grid-template-columns: 6rem 1fr; gap: .2rem .8rem; margin: .6rem 0 }
+.claim { display: grid; grid-template-columns: 8rem 1fr; gap: .2rem .8rem; margin: .6rem 0 }
 .claim dt { color: var(--muted); font-weight: 600 } .claim dd { margin: 0 }
 .state { border-radius: 6px; display: inline-block; font-weight: 600; padding: .05rem .5rem; white-space: nowrap }
 .reproduced { background: var(--good-paper); color: var(--good) }
@@ -73,7 +73,14 @@ def write_page(
         for each in figures
         if (rows := tables_of[each.figure.name])
     }
-    given = {"figures": figures, "files": files, "options": options, "notes": notes, "charts": drawn}
+    given = {
+        "figures": figures,
+        "files": files,
+        "options": options,
+        "notes": notes,
+        "charts": drawn,
+        "settled": SETTLED_S,
+    }
     body = pages.fill("figures.html", **given)
     # Times differ from run to run, so that they are not in the page.
     write_whole(

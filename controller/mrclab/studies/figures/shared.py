@@ -239,7 +239,7 @@ def _tail_judged(results: Results) -> list[Measure]:
     return [
         Measure("slowest over mean under MRC", mrc if lossy else math.nan, 1.0, 1.6),
         Measure("slowest over mean under RoCE", roce if lossy else math.nan, 1.2, math.inf),
-        Measure("RoCE's over MRC's", ratio(roce, mrc) if lossy else math.nan, 1.05, math.inf),
+        Measure("slowest over mean, RoCE's over MRC's", ratio(roce, mrc) if lossy else math.nan, 1.05, math.inf),
         Measure("slowest under MRC over the mean under RoCE", _slowest(results) if lossy else math.nan, 0.0, 1.0),
     ]
 

@@ -22,7 +22,7 @@ from mrc_topo.base import quantiles
 from mrc_topo.base.plain import OMIT_NONE, decode, encode
 from mrc_topo.topology import Topology
 from mrc_topo.units import Unit
-from mrclab.results import performance, verdict
+from mrclab.results import performance, reordering, verdict
 from mrclab.results.check import Verdict
 from mrclab.results.record import RunResult
 from mrclab.results.recording import Recording
@@ -109,19 +109,21 @@ EXPERIMENT = {
     "fct_p99_s": Measure("flow completion time, P99", Unit.TIME, "their 99 % quantile, s; of 100 flows and more"),
     "flow_slowdown": Measure(
         "flow slowdown",
-        Unit.COUNT,
+        Unit.TIMES,
         "mean of completion time over the time that a flow takes alone (docs/howto/load-a-fabric.md)",
     ),
-    "flow_slowdown_p50": Measure("flow slowdown, median", Unit.COUNT, "its median"),
-    "flow_slowdown_p95": Measure("flow slowdown, P95", Unit.COUNT, "its 95 % quantile; of 20 flows and more"),
-    "flow_slowdown_p99": Measure("flow slowdown, P99", Unit.COUNT, "its 99 % quantile; of 100 flows and more"),
-    "flow_slowdown_p99_9": Measure("flow slowdown, P99.9", Unit.COUNT, "its 99.9 % quantile; of 1000 flows and more"),
-    "jain": Measure("Jain's index", Unit.COUNT, "Jain's index of fairness of all streams"),
+    "flow_slowdown_p50": Measure("flow slowdown, median", Unit.TIMES, "its median"),
+    "flow_slowdown_p95": Measure("flow slowdown, P95", Unit.TIMES, "its 95 % quantile; of 20 flows and more"),
+    "flow_slowdown_p99": Measure("flow slowdown, P99", Unit.TIMES, "its 99 % quantile; of 100 flows and more"),
+    "flow_slowdown_p99_9": Measure("flow slowdown, P99.9", Unit.TIMES, "its 99.9 % quantile; of 1000 flows and more"),
+    "jain": Measure("Jain's index", Unit.COUNT, "Jain's index of fairness of all streams (1: all get the same)"),
     "dip": Measure(
         "lowest goodput, of before", Unit.SHARE, "lowest goodput after what broke, as a share of that before"
     ),
     "settled": Measure(
-        "settled goodput, of before", Unit.SHARE, "lowest settled goodput after what broke, as a share of that before"
+        "settled goodput, of before",
+        Unit.SHARE,
+        "lowest goodput in the second half of the time after a failure, of before",
     ),
     "settled_of_left": Measure(
         "settled goodput, of what was left", Unit.SHARE, "the same over what the capacity left allows"
@@ -143,6 +145,12 @@ EXPERIMENT = {
     "packets_sent": Measure("data packets sent", Unit.COUNT, "data packets, all hosts"),
     "sacks_sent": Measure("SACKs sent", Unit.COUNT, "SACKs, all hosts"),
     "out_of_order": Measure("packets out of order", Unit.COUNT, "packets that arrived before one sent earlier"),
+    "reordered": Measure(
+        "packets that came late", Unit.SHARE, "packets that came after one with a higher PSN, of all (MRC)"
+    ),
+    "reorder_p99": Measure(
+        "reorder distance, P99", Unit.COUNT, "99 % of all packets came no further below the highest PSN"
+    ),
     "lost": Measure("packets that failures took", Unit.COUNT, "packets that failures took in the fabric"),
     "queue_drops": Measure("packets that found a full queue", Unit.COUNT, "packets that found a full queue"),
     "evs_lost": Measure("EVs taken for bad", Unit.COUNT, "times that a host took an EV for bad"),
@@ -157,7 +165,7 @@ COMPARISON = {
     "seconds": Measure(
         "time of an iteration", Unit.TIME, "time of the run for each iteration of the rank that did fewest, s"
     ),
-    "slowdown": Measure("slowdown", Unit.COUNT, "over that of the same variant under the first condition"),
+    "slowdown": Measure("slowdown", Unit.TIMES, "its time over that of the same variant under the first condition"),
     "ideal_s": Measure(
         "least time of an iteration", Unit.TIME, "what an iteration takes at least, s (docs/reference/experiments.md)"
     ),
@@ -283,6 +291,8 @@ def _numbers(result: RunResult, topology: Topology, judged: Verdict, duration: f
         found["flow_slowdown"] = float(np.mean(slowdowns))
         for name, share in performance.SLOWDOWNS.items():
             found[f"flow_slowdown_{name.lower().replace('.', '_')}"] = quantiles.quantile(slowdowns, share)
+    if (late := reordering.of(result)) is not None:
+        found |= {"reordered": late.share, "reorder_p99": late.distance(0.99)}
     if rates := [float(each.stream.average_bps) for each in measured.bandwidth]:
         found["stream_least_bps"], found["stream_most_bps"] = min(rates), max(rates)
         found["jain"] = performance.jain(rates)

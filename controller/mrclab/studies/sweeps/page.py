@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,8 +40,9 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Plotted:
-    """A plot with what is in it: points by curve, in the order of x. `apart`: the differences of each curve to that of
-    the first value of the compared key, of runs of the same seed."""
+    """A plot, or a part of one, with what is in it: points by curve, in the order of x. `apart`: the differences of
+    each curve to that of the first value of the compared key, of runs of the same seed. `where`: what the other keys
+    are in this part, each of whose values has a part of its own; empty of a plot in one."""
 
     title: str
     x: str
@@ -49,6 +50,7 @@ class Plotted:
     scale: str
     curves: Mapping[str, Sequence[CurvePoint]]
     apart: Mapping[str, Sequence[CurvePoint]]
+    where: str = ""
 
     @property
     def numeric(self) -> bool:
@@ -98,11 +100,11 @@ def plots_of(plan: SweepPlan) -> list[PlotSpec]:
 
 
 def charts(plan: SweepPlan, rows: Sequence[Row]) -> list[Plotted]:
-    """Return all plots of a sweep with their points."""
-    return [_chart(plan, plot, rows) for plot in plots_of(plan)]
+    """Return all plots of a sweep with their points, in their parts."""
+    return [each for plot in plots_of(plan) for each in _parts(plan, plot, rows)]
 
 
-def _chart(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Plotted:
+def _parts(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Iterator[Plotted]:
     x = plot.x or next(iter(plan.keys), _keys(plan)[0])
     by = plot.by if plot.by is not None else [key for key in own_keys(plan) if key != x and key not in plot.where]
     wanted = {key: quantity(value) for key, value in plot.where.items()}
@@ -110,20 +112,29 @@ def _chart(plan: SweepPlan, plot: PlotSpec, rows: Sequence[Row]) -> Plotted:
     for row in rows:
         if all(row[key] == value for key, value in wanted.items()):
             found.setdefault(tuple(row[key] for key in by), {}).setdefault(row[x], []).append(row)
-    curves, short = {}, labels_of(plan)
-    for name, spots in found.items():
-        xs = list(spots)
-        if all(isinstance(each, int | float) for each in xs):
-            xs.sort()
-        curves[label(by, name, short)] = [_spot(each, spots[each], plot.y, short.get((x, each))) for each in xs]
-    compared = _compared(plan, rows)
-    base = None if compared is None else (by.index(compared), _first(plan, rows, compared)) if compared in by else None
-    apart = {} if base is None else {
-        label(by, name, short): _apart(spots, found.get((*name[: base[0]], base[1], *name[base[0] + 1 :]), {}), plot.y)
-        for name, spots in found.items()
-        if name[base[0]] != base[1]
-    }  # fmt: skip
-    return Plotted(plot.title, x, plot.y, plot.scale, curves, apart)
+    short, compared = labels_of(plan), _compared(plan, rows)
+    place = by.index(compared) if compared is not None and compared in by else None
+    parts: dict[tuple[Scalar, ...], list[tuple[Scalar, ...]]] = {}
+    for name in found:
+        parts.setdefault(name if place is None else (*name[:place], *name[place + 1 :]), []).append(name)
+    if place is None or len(parts) > MOST_PARTS:
+        parts = {(): list(found)}
+    first = None if compared is None else _first(plan, rows, compared)
+    for part, names in parts.items():
+        alone = len(parts) == 1 or place is None
+        keys = by if alone else [by[place or 0]]
+        where = "" if alone else label([key for key in by if key != compared], part, short)
+        curves, apart = {}, {}
+        for name in names:
+            spots = found[name]
+            xs = list(spots)
+            if all(isinstance(each, int | float) for each in xs):
+                xs.sort()
+            told = label(keys, name if alone else [name[place or 0]], short)
+            curves[told] = [_spot(each, spots[each], plot.y, short.get((x, each))) for each in xs]
+            if place is not None and name[place] != first:
+                apart[told] = _apart(spots, found.get((*name[:place], first, *name[place + 1 :]), {}), plot.y)
+        yield Plotted(plot.title, x, plot.y, plot.scale, curves, apart, where)
 
 
 def _by_seed(rows: Sequence[Row], y: str) -> dict[tuple[Scalar, Scalar], float]:
@@ -197,9 +208,14 @@ class PairedDifference:
     half: float | None
 
     @property
+    def sign(self) -> int | None:
+        """Whether it is more, less, or none beyond chance: see `_sign`."""
+        return _sign(self.mean, self.half, abs(self.first_mean))
+
+    @property
     def differs(self) -> bool | None:
         """Return whether 0 is outside of the interval; None if there is no interval."""
-        return None if self.half is None else abs(self.mean) > self.half
+        return None if self.sign is None else bool(self.sign)
 
     @property
     def share(self) -> float | None:
@@ -286,6 +302,8 @@ def _of(
 PAGE = "index.html"
 #: Of larger sweeps the page lists those runs only that are not good; sweep.csv has all.
 MOST_RUNS = 500
+#: A plot has a part for each value of the keys that are not compared, up to this many.
+MOST_PARTS = 6
 #: With fewer seeds an interval says little.
 FEW_SEEDS = 5
 STYLE = "tr:target { background: var(--warn-paper) }"
@@ -308,11 +326,13 @@ def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifferenc
     """Return the page; `found`: the paired differences of the rows."""
     sweep = plan.source.sweep
     made = charts(plan, rows)
+    parts = drawn(plan, rows, found)
     runs = {str(row["run"]): row for row in rows}
     all_listed = len(runs) <= MOST_RUNS
     seeds = sweep.seeds if isinstance(sweep.seeds, int) else len(sweep.seeds)
     measures = measure.METRICS[plan.base.kind]
-    plotted = {each.y for each in made}
+    plotted = dict.fromkeys(each.y for each in made)
+    pairs = sorted({each.pairs for each in found})
     listed = _labelled(plan, rows if all_listed else [row for row in rows if row["status"] != RunStatus.GOOD])
     heads = _heads(plan, made)
     return chart.page(
@@ -320,16 +340,28 @@ def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifferenc
         pages.fill(
             "sweep.html",
             sweep=sweep,
-            runs=len(runs),
-            seeds=seeds,
+            counted=_counted(plan, len(runs), len(rows), seeds),
             few=seeds * sweep.repetitions < FEW_SEEDS,
             bad=sum(row["status"] != RunStatus.GOOD for row in runs.values()),
             missing=len(plan.runs) - len(runs),
             verb="run" if plan.base.kind == "experiment" else "compare",
-            charts=[chart.html(each) for each in drawn(plan, rows, found)],
-            against=(_name(found[0].key), found[0].first) if found else None,
-            plotted=[_told(measures[each.measure], each) for each in found if each.measure in plotted],
-            others=[_told(measures[each.measure], each) for each in found if each.measure not in plotted],
+            plots=[
+                (
+                    measures[y],
+                    _finding(measures[y], next(of for of in made if of.y == y), found),
+                    [chart.html(each) for each, of in zip(parts, made, strict=True) if of.y == y],
+                    [_told(measures[y], each) for each in found if each.measure == y],
+                )
+                for y in plotted
+            ],
+            key=_name(found[0].key) if found else "",
+            against=found[0].first if found else "",
+            pairs=" to ".join(map(str, dict.fromkeys([*pairs[:1], *pairs[-1:]]))),
+            others=[
+                [measures[each.measure].name, *_told(measures[each.measure], each)]
+                for each in found
+                if each.measure not in plotted
+            ],
             heads_of_runs=[measures[each].name if each in measures else _name(each) for each in heads],
             all_listed=all_listed,
             listed=[(row, [_cell(key, row[key], measures) for key in heads]) for row in listed],
@@ -338,6 +370,20 @@ def render(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifferenc
         ),
         STYLE,
     )
+
+
+def _counted(plan: SweepPlan, runs: int, rows: int, seeds: int) -> str:
+    """Return how many runs there are, and why."""
+    times, keys = plan.source.sweep.repetitions, [key for key in own_keys(plan) if key in plan.keys]
+    points = len(plan.runs) // (seeds * times)
+    told = [f"{points} values of {_name(keys[0])}" if len(keys) == 1 and points > 1 else _many(points, "point")]
+    told += [_many(seeds, "seed")] + ([_many(times, "repetition")] if times > 1 else [])
+    each = f", each of {rows // runs} measurements (every variant under every condition)" if rows > runs else ""
+    return f"{' × '.join(told)} = {_many(len(plan.runs), 'run')}{each}"
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _name(key: str) -> str:
@@ -355,7 +401,7 @@ def _cell(key: str, value: Scalar, measures: Mapping[str, measure.Measure]) -> s
 
 
 def _told(of: measure.Measure, each: PairedDifference) -> list[str]:
-    """Return the row of a difference: value, other keys, measure, pairs, means, difference, share, effect, verdict."""
+    """Return the row of a difference: value, other keys, both means, difference, share, effect, verdict."""
     scale = abs(each.first_mean)
     # Sums of numbers that cancel leave what is no difference.
     mean, within_mean = (0.0 if abs(value) < 1e-9 * scale else value for value in (each.mean, each.half or 0.0))
@@ -364,29 +410,36 @@ def _told(of: measure.Measure, each: PairedDifference) -> list[str]:
     if each.share is not None:
         within = "" if each.half is None else f" ± {digits(100 * within_mean / scale, 2)}"
         share = f"{'+' if mean > 0 else ''}{digits(100 * mean / scale, 3)}{within} %"
-    effect = "" if each.effect is None else f"{digits(each.effect[0], 3)} ± {digits(each.effect[1], 2)}"
-    said = "one seed" if each.differs is None else "differs" if each.differs else "within chance"
+    effect = "-"
+    if each.effect is not None:
+        d, beside = each.effect
+        # Beyond that it only says that the seeds hardly differ.
+        effect = f"{digits(d, 3)} ± {digits(beside, 2)}" if abs(d) <= 10 else "< -10" if d < 0 else "> 10"
     change = f"{'+' if mean > 0 else ''}{shown(mean, of.unit, 3)}{half}"
-    return [
-        each.value,
-        each.where,
-        of.name,
-        str(each.pairs),
-        shown(each.first_mean, of.unit),
-        change,
-        share,
-        effect,
-        said,
-    ]
+    means = (shown(value, of.unit) for value in (each.first_mean, each.first_mean + mean))
+    return [each.value, each.where, *means, change, share, effect, SIGNS[each.sign]]
 
 
 def drawn(plan: SweepPlan, rows: Sequence[Row], found: Sequence[PairedDifference]) -> list[chart.Chart]:
     """Return the charts of all plots of a sweep; `found`: the paired differences of the rows."""
-    return [described(plan, each, number, found) for number, each in enumerate(charts(plan, rows))]
+    made = charts(plan, rows)
+    return [
+        described(plan, each, number, found, [other for other in made if other.y == each.y])
+        for number, each in enumerate(made)
+    ]
 
 
-def described(plan: SweepPlan, plotted: Plotted, number: int, found: Sequence[PairedDifference]) -> chart.Chart:
-    """Return what the chart of a plot shows."""
+def _span(curves: Iterable[Mapping[str, Sequence[CurvePoint]]]) -> tuple[float, float] | None:
+    """Return between what all points with their intervals lie; None of none."""
+    spots = [(spot.mean, spot.half or 0.0) for each in curves for curve in each.values() for spot in curve]
+    ends = [mean + side * half for mean, half in spots if mean is not None for side in (-1, 1)]
+    return (min(ends), max(ends)) if ends else None
+
+
+def described(
+    plan: SweepPlan, plotted: Plotted, number: int, found: Sequence[PairedDifference], parts: Sequence[Plotted]
+) -> chart.Chart:
+    """Return what the chart of a part of a plot shows, on the same axes as the other `parts`."""
     of = measure.METRICS[plan.base.kind][plotted.y]
     name, unit, factor = named(plotted.x)
     places = list(dict.fromkeys(str(spot.x) for curve in plotted.curves.values() for spot in curve))
@@ -415,34 +468,65 @@ def described(plan: SweepPlan, plotted: Plotted, number: int, found: Sequence[Pa
 
     below = None
     if found and any(spot.mean is not None for curve in plotted.apart.values() for spot in curve):
-        axis = chart.Axis(f"{of.name} minus that of {found[0].first}, same seeds", of.unit)
+        span = _span(each.apart for each in parts)
+        axis = chart.Axis(f"difference to {found[0].first}, same seeds", of.unit, span=span)
         below = chart.Chart("", "", x, axis, series(plotted.apart), level=0.0)
-    about = f"{of.text[:1].upper()}{of.text[1:]}. Means over seeds with their 95 % intervals (Student's t)."
-    return chart.Chart(
-        f"plot-{number}", _finding(plotted, of, found), x, chart.Axis(of.name, of.unit), series(plotted.curves), about,
-        below=below,
+    means = [abs(spot.mean or 0.0) for curve in plotted.curves.values() for spot in curve]
+    apart = (
+        (name, _sign(spot.mean, spot.half, max(means, default=0.0)), None)
+        for name, curve in plotted.apart.items() for spot in curve
     )  # fmt: skip
+    title = f"{plotted.where}: {_said(apart)}" if plotted.where else _finding(of, plotted, found)
+    up = chart.Axis(of.name, of.unit, span=_span(each.curves for each in parts))
+    return chart.Chart(f"plot-{number}", plotted.title or title, x, up, series(plotted.curves), below=below)
 
 
-def _finding(plotted: Plotted, of: measure.Measure, found: Sequence[PairedDifference]) -> str:
-    """Return what a plot shows: its title in the file, or the largest of its differences."""
-    if plotted.title:
-        return plotted.title
-    mine = [each for each in found if each.measure == plotted.y and each.differs and each.share is not None]
-    means = [spot.mean for curve in plotted.curves.values() for spot in curve if spot.mean is not None]
+def _sign(mean: float | None, half: float | None, scale: float = 0.0) -> int | None:
+    """Return whether a difference is more (1), less (-1) or within chance (0); None without an interval."""
+    if mean is None or half is None:
+        return None
+    # Sums of numbers that cancel leave what is no difference.
+    return int(np.sign(mean)) if abs(mean) > max(half, 1e-9 * scale) else 0
+
+
+#: Which values a reader wants, where the unit of a measure decides it.
+BETTER = {Unit.TIME: "lower", Unit.TIMES: "lower", Unit.RATE: "higher"}
+SIGNS = {1: "more", -1: "less", 0: "within chance", None: "one seed"}
+
+
+def _said(judged: Iterable[tuple[str, int | None, float | None]]) -> str:
+    """Return how often each value has more and less than the first one, and by which shares, as a text."""
+    values: dict[str, list[tuple[int | None, float | None]]] = {}
+    for value, sign, share in judged:
+        values.setdefault(value, []).append((sign, share))
+    told = []
+    for value, own in values.items():
+        parts = []
+        for sign, word in SIGNS.items():
+            shares = sorted(abs(share or 0.0) for each, share in own if each == sign)
+            if shares:
+                by = " to ".join(dict.fromkeys(f"{digits(100 * each, 3)} %" for each in (shares[0], shares[-1])))
+                many = f"{len(shares)} of {len(own)}" if len(shares) < len(own) else f"all {len(own)}"
+                parts.append(f"{word} in {many}{f' (by {by})' if sign and shares[-1] else ''}")
+        told.append(f"{value}: {', '.join(parts)}")
+    return "; ".join(told)
+
+
+def _finding(of: measure.Measure, plotted: Plotted, found: Sequence[PairedDifference]) -> str:
+    """Return what a measure shows over all conditions; without differences between which values it lies."""
     name = f"{of.name[:1].upper()}{of.name[1:]}"
-    if not means:
-        return f"{name}: no run has it"
-    if mine:
-        most = max(mine, key=lambda each: abs(each.share or 0.0))
-        more = "more" if most.mean > 0 else "less"
-        where = f" ({most.where})" if most.where else ""
-        share = shown(abs(most.share or 0.0), Unit.SHARE, 3)
-        return f"{name}: {share} {more} with {most.value} than with {most.first}{where}"
-    spread = f"{shown(min(means), of.unit, 3)} to {shown(max(means), of.unit, 3)}"
-    return (
-        f"{name}: {spread}{', no difference beyond chance' if any(each.measure == plotted.y for each in found) else ''}"
-    )
+    mine = [each for each in found if each.measure == plotted.y]
+    if not mine:
+        means = [spot.mean for curve in plotted.curves.values() for spot in curve if spot.mean is not None]
+        return (
+            f"{name}: {shown(min(means), of.unit, 3)} to {shown(max(means), of.unit, 3)}"
+            if means
+            else f"{name}: no run has it"
+        )
+    said = _said((each.value, each.sign, each.share) for each in mine)
+    better = f" ({BETTER[of.unit]} is better)" if of.unit in BETTER else ""
+    conditions = _many(len({each.where for each in mine}), "combination")
+    return f"{name}{better}, against {mine[0].first}, in {conditions} of the other values: {said}"
 
 
 def _labelled(plan: SweepPlan, rows: Sequence[Row]) -> list[Row]:

@@ -88,14 +88,14 @@ export class Curves {
     this.place.setAttribute("aria-label", timed ? "goodput and completion times over time" : "goodput over time");
     this.key.replaceChildren(...[first, ...curves].map(({ name, ink, dash }) => el("li", {},
       el("i", { style: `border-color: var(${ink}); border-top-style: ${["solid", "dashed", "dotted"][dash]}` }), name)));
-    const titles = [this.what === "planes" ? "goodput, load" : "goodput", ...(timed ? [`time of ${ended}`] : [])];
+    const titles = [this.what === "planes" ? "goodput of all hosts, load of planes" : "goodput", ...(timed ? [`time of ${ended}`] : [])];
     this.titles.replaceChildren(...titles.map((each) => el("span", {}, each)));
     this.place.replaceChildren();
     this.panel = new Panel(this.place, {
       x: { words: (each) => `${digits(each)} s` },
       y: { zero: true, words: rate },
       right: timed ? { zero: true, words: (each) => (each ? span(each) : "0") } : null,
-      marks: this.marks,
+      marks: this.marks, lanes: 3,
       series: [first, ...curves].map(({ name, ink, dash, time, width }) => (
         { name, colour: ink.slice(2), dash, width, right: time, points: time })),
     }, this.data(), {
@@ -174,8 +174,8 @@ export class Curves {
     for (const { t_ns, text, breaks } of marks.slice(-200)) {
       const at = (t_ns - this.origin) / 1e9, name = text.replace(/^restored: /, "");
       const made = { at, text, breaks, label: `${breaks ? "✕" : "✓"} ${name}` };
+      if (!breaks && open.has(name)) { open.get(name).until = at; open.delete(name); continue; }
       if (breaks) open.set(name, made);
-      else if (open.has(name)) { open.get(name).until = at; open.delete(name); }
       this.marks.push(made);
     }
     // What has not been repaired lasts.

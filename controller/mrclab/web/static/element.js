@@ -235,7 +235,7 @@ export class ElementPanel {
     if (state.found[this.name]) facts.set("the hosts find it", state.found[this.name]);
     else if (facts.values.has("the hosts find it")) facts.set("the hosts find it", "healthy");
     this.forces(state);
-    if (this.deny && kind !== "host") this.deny.textContent = this.denied() ? "Allow it" : "Deny it";
+    if (this.deny && kind !== "host") this.deny.textContent = this.denied() ? "Allow it" : "Deny it (no path over it)";
     if (this.capture) {
       this.capture.textContent = state.captures.includes(this.port()) ? "End the capture" : "Capture its packets";
     }

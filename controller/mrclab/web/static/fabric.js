@@ -400,7 +400,7 @@ export function legend() {
   const swatch = (colour, pattern = "") => `<i class="${pattern}" style="--swatch:var(${colour})"></i>`;
   const loads = [0, 1, 2, 3, 4, 5].map((each) => swatch(`--load-${each}`)).join("");
   return [
-    `load ${loads} full`, "wide: fast link", "▂ in a switch: bytes that wait, of one full queue", "- - ✕ down", "··· ⚠ impaired", "··· ⊘ denied",
+    `load ${loads} full`, "plane: what its hosts receive, with headers", "host: its goodput (payload)", "wide: fast link", "▂ in a switch: bytes that wait, of one full queue", "- - ✕ down", "··· ⚠ impaired", "··· ⊘ denied: on the denylist, not used",
     `${swatch("--mark", "stripes")} marks`, `${swatch("--trim", "crossed")} trims`, `${swatch("--down")} loses packets`,
     `${swatch("--found")} found by the hosts`,
   ].map((each) => `<span>${each}</span>`).join("");

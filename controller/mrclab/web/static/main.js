@@ -135,14 +135,30 @@ function head(found) {
   text(byId("goodput"), `goodput ${rate(found.goodput_bps)}`);
   const still = found.phase === "paused" || (layout.mode === "run" && found.phase === "ended");
   text(byId("pause"), still ? "Go on" : "Pause");
-  text(byId("actual"), found.phase === "paused" ? "paused" : found.phase === "ended" ? "ended" : layout.clock === "virtual" || layout.mode === "run" ? `${found.speed}× now` : "");
+  text(byId("actual"), found.phase === "paused" ? "paused" : found.phase === "ended" ? "ended" : layout.clock === "virtual" || layout.mode === "run" ? `runs at ${found.speed}×` : "");
   const speed = byId("speed");
   if (document.activeElement !== speed) speed.value = String(found.asked_speed);
   const slider = byId("slider");
   if (document.activeElement !== slider || !sliding) slider.value = found.t_ns / 1e6;
   text(byId("at"), `${seconds(found.t_ns)} of ${seconds(layout.length_ns ?? 0)}`);
   if (byId("connection").classList.contains("good")) warn(byId("problem"), found.problem);
+  warn(byId("tenants"), tenants(found));
   warn(byId("fidelity"), found.fidelity.valid === false ? `The machine does not keep up; times and rates are not valid: ${found.fidelity.reasons.join("; ")}` : "");
+}
+
+/** What each tenant's hosts get now, what they have taken for lost, and how equally they share it (Jain's index). */
+function tenants(found) {
+  const sums = new Map();
+  for (const [place, host] of layout.hosts.entries()) {
+    if (host.tenant === undefined) continue;
+    const sum = sums.get(host.tenant) ?? { hosts: 0, bps: 0, squares: 0, lost: 0 };
+    const bps = found.hosts[place].goodput_bps ?? 0;
+    sums.set(host.tenant, { hosts: sum.hosts + 1, bps: sum.bps + bps, squares: sum.squares + bps * bps, lost: sum.lost + (found.hosts[place].losses ?? 0) });
+  }
+  return [...sums].map(([name, each]) => {
+    const jain = each.squares ? `, Jain's index ${(each.bps ** 2 / (each.hosts * each.squares)).toFixed(2)}` : "";
+    return `${name || "in no tenant"}: ${rate(each.bps)}, ${each.lost} taken for lost${jain}`;
+  }).join(" · ");
 }
 
 function warn(place, words) {
@@ -156,7 +172,7 @@ let shownTruth = "";
 function truth(found) {
   const broken = new Map();
   for (const each of found.broken) broken.set(each.target, [...(broken.get(each.target) ?? []), each.text]);
-  const denied = new Map(found.denied.map((name) => [name, "denied"]));
+  const denied = new Map(found.denied.map((name) => [name, "on it: not used"]));
   // Hosts keep EVs denied that no element of the list explains, if another controller has set them.
   if (!denied.size) layout.hosts.forEach((host, at) => {
     const evs = found.hosts[at]?.denied_evs;
@@ -194,11 +210,17 @@ function note(row) {
   };
   let next = list.firstElementChild;
   while (next && !earlier(next)) next = next.nextElementSibling;
-  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), row.what === "job" ? row.text.replaceAll("_", " ") : row.text,
+  list.insertBefore(el("li", { class: row.what }, el("time", { "data-ns": row.t_ns }, when(row.t_ns)), words(row),
     row.done_ns !== undefined && when(row.done_ns) !== when(row.t_ns) ? el("span", { class: "muted" }, ", done at ", el("time", { "data-ns": row.done_ns }, when(row.done_ns))) : null,
     row.changed > 1 ? which(row) : null), next);
   // Changes of EVs are many; what was done to the lab stays longer.
   while (list.childElementCount > LOG_ROWS) ([...list.querySelectorAll(":scope > .ev")].pop() ?? list.lastElementChild).remove();
+}
+
+/** The text of a line for people: names and states without the underscores and capitals of the records. */
+function words({ what, text }) {
+  if (what === "job") return text.replaceAll("_", " ");
+  return what === "ev" ? text.replace(/\b(?:GOOD|SKIP|ASSUMED_BAD|DENIED)\b/g, (each) => each.toLowerCase().replace("_", " ")) : text;
 }
 
 /** The EVs of a line that has several; their table is made when it is opened. */

@@ -12,10 +12,10 @@ from mrc_fluid import kernels
 from mrc_fluid.validation import closed, fluid, packets, scenarios
 from mrc_fluid.validation.causes import CAUSES
 from mrc_fluid.validation.closed import Bound, ClosedForm
-from mrc_fluid.validation.differences import Difference, Value, differences
-from mrc_fluid.validation.outcome import of_flows
+from mrc_fluid.validation.differences import Difference, Value, differences, values
+from mrc_fluid.validation.outcome import ScenarioOutcome, of_flows
 from mrc_fluid.validation.packets import Algorithm
-from mrc_fluid.validation.scenario import MTU, NIC_BPS, Backend, FlowSpec, Quantity
+from mrc_fluid.validation.scenario import LONG_BYTES, MTU, NIC_BPS, Backend, FlowSpec, Quantity
 from mrc_topo.base.errors import UsageError
 from mrclab.cli.app import app
 from mrclab.studies.cells.measure import measure, prepare
@@ -131,6 +131,24 @@ def test_a_listed_cause_belongs_to_its_scenarios_and_quantities_alone() -> None:
     assert _differences("permutation", Backend.FLUID, Quantity.GOODPUT, 500, 140)[0].unexplained
 
 
+def test_goodput_of_long_flows_is_not_that_until_the_last_one_ends() -> None:
+    flows = [FlowSpec(source, 0, LONG_BYTES) for source in (1, 2)]
+    found = of_flows(flows, [1000.0, 4000.0])
+    assert Quantity.GOODPUT not in found
+    assert found[Quantity.STEADY] == pytest.approx(LONG_BYTES * 8 / 1000 / 1e3 * 1.25)
+    assert Quantity.STEADY not in of_flows([*flows, FlowSpec(3, 0, LONG_BYTES - 1)], [1.0, 1.0, 1.0])
+    long = [each for each in KNOWN.values() if each.name.endswith("-long")]
+    assert {flow.bytes for each in long for flow in each.flows(1)} == {LONG_BYTES}
+    assert {each.name.removesuffix("-long") for each in long} < KNOWN.keys()
+
+
+def test_fewer_than_five_seeds_have_no_interval() -> None:
+    made = [ScenarioOutcome("pods", Backend.FLUID, seed, {Quantity.P50: float(seed)}, [], {}) for seed in range(1, 6)]
+    assert values(made[:4])[0].half is None
+    assert values(made[:4])[0].mean == 2.5
+    assert values(made)[0].half == pytest.approx(1.963, abs=1e-3)
+
+
 def test_shares_of_packets_differ_by_points() -> None:
     assert not _differences("on-off", Backend.HTSIM, Quantity.TRIMMED, 0.1, 0.9)[0].beyond
     assert _differences("on-off", Backend.HTSIM, Quantity.TRIMMED, 0.1, 1.2)[0].unexplained
@@ -146,7 +164,7 @@ def test_fluid_alone_carries_one_flow_at_the_rate_of_its_port() -> None:
     cell = packets.cell(scenario, 1, Algorithm())
     found = fluid.outcome(scenario, 1, cell.lab, prepare(cell), kernels.reference())
     wire_us = 1000 * MTU / 0.966 * 8 / NIC_BPS * 1e6
-    assert found.completion_us[0] == pytest.approx(wire_us / 0.97 + 9.4, rel=0.01)
+    assert found.completion_us[0] == pytest.approx(wire_us + 9.4, rel=0.01)
 
 
 def test_cold_start_from_end_to_end(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,9 +193,10 @@ def test_bytes_on_the_wire_do_not_add_up_without_sacks(monkeypatch: pytest.Monke
     [
         (["incast-9"], "no scenario 'incast-9'; did you mean incast-"),
         (["--seeds", "0"], "--seeds is a number from 1 to 1000, not 0"),
-        (["--policy", "congestion"], "write KIND=FILE.py:Class"),
+        (["--policy", "congestion"], "write KIND=module:Class"),
         (["--policy", "localiser=x.py:X"], "with KIND one of congestion, ev and loss"),
-        (["--policy", "ev=missing.py:X"], "there is no file 'missing.py'"),
+        (["--policy", "ev=missing.py:X"], "missing.py: no such file"),
+        (["--policy", "ev=missing:X"], "missing.py: no such file"),
         (["--htsim", "missing"], "missing is no program"),
     ],
 )

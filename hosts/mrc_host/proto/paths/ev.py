@@ -86,8 +86,9 @@ class EvSet:
     `order[p]` the active set of plane p in scan order, `backup[p]` the rest that may be used; `streak` has the
     ASSUMED_BAD EVs, which are probed. `ready` is `order`; where it is not, `choose` is asked for every packet.
 
-    Where a policy overrides `choose` or `answered`, `listens` is true: `answered` is called, and `now_ns` is the time
-    of the packet for which `choose` is asked.
+    Where a policy overrides `choose` or `answered`, `listens` is true: `answered` is called, `now_ns` is the time of
+    the packet for which `choose` is asked, and `rtt_ns` the round trip of the packet that `answered` is told of (0: it
+    has no sample).
 
     A policy overrides `choose`, `apply`, `answered`, `probe_answered`, `replacement` or `usable_planes`, and changes
     states by `move` alone.
@@ -107,6 +108,7 @@ class EvSet:
         "probes_to_revive",
         "ready",
         "rescan_rounds",
+        "rtt_ns",
         "state",
         "streak",
         "target",
@@ -140,6 +142,7 @@ class EvSet:
         self.ready = self.order
         self.now_ns = 0
         self.listens = False
+        self.rtt_ns = 0
 
     def retune(self, config: EvConfig) -> None:
         """Change the settings of the profile that may change while it is used."""

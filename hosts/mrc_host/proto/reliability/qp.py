@@ -23,7 +23,7 @@ from mrc_host.proto.paths.probing import Prober
 from mrc_host.proto.paths.route import Route
 from mrc_host.proto.reliability.requestor import Requestor
 from mrc_host.proto.reliability.responder import Responder
-from mrc_host.proto.statistics import QpStatistics
+from mrc_host.proto.statistics import QpReordering, QpStatistics
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.work import WriteRequest
 
@@ -361,6 +361,12 @@ class QueuePair(Timed):
             requestor=self.requestor.counters.snapshot(),
             responder=self.responder.counters.snapshot(),
         )
+
+    def reordering(self) -> QpReordering:
+        """Return how far packets arrived out of order."""
+        peer = str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None
+        placed, found = self.responder.counters.packets_placed, self.responder.reordering
+        return QpReordering(self.number, peer, placed, list(found.packets), list(found.bytes), found.again)
 
     def _stop(self) -> None:
         self.context.timers.cancel_owner(self)

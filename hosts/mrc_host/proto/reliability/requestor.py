@@ -56,18 +56,20 @@ def rtt_sample(association: Association, rtts: Rtt, sent: Transmission, sack: Sa
     return rtt
 
 
-def mark_path(association: Association, counters: RequestorCounters, entropy: int, mark: int, now: int) -> None:
+def mark_path(association: Association, counters: RequestorCounters, sack: Sack, rtt: int, now: int) -> None:
     """Apply the responder's mark of a path: SKIP_ONCE, ALWAYS_SKIP, or none, for policies that listen to that."""
     evs = association.evs
-    ev = evs.universe.index.get(entropy)
+    ev = evs.universe.index.get(sack.entropy)
     if ev is None:
         return
+    mark = sack.m
     if mark == 1:
         counters.skip_once += 1
         evs.apply(ev, EvInput.SKIP_ONCE)
     elif mark == 2:
         evs.apply(ev, EvInput.ALWAYS_SKIP)
     if evs.listens:
+        evs.rtt_ns = rtt
         evs.answered(ev, mark, now)
 
 
@@ -417,7 +419,7 @@ class Requestor(Sender):
 
         # The path that the packet took.
         if sack.m or self.association.evs.listens:
-            mark_path(self.association, self.counters, sack.entropy, sack.m, now)
+            mark_path(self.association, self.counters, sack, rtt, now)
         if not sack.m and triggered is not None:
             self.association.route.prove(sack.entropy, triggered.plane, now)
 

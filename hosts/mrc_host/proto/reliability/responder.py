@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
-from mrc_host.proto.stats import ResponderCounters
+from mrc_host.proto.stats import Reordering, ResponderCounters
 from mrc_host.proto.timers import Timed, TimerKind
 from mrc_host.proto.wire.fields import NackReason, Nak, Opcode, SackMark
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, Data, Probe
@@ -104,6 +104,7 @@ class Responder(Timed):
         "ooo",
         "rcvd_bytes",
         "receives",
+        "reordering",
         "starts",
         "stashed",
         "trim_nack",
@@ -114,6 +115,7 @@ class Responder(Timed):
         self.association = association
         self.cq = cq
         self.counters = ResponderCounters()
+        self.reordering = Reordering()
         self.receives: deque[int] = deque()
         self.start(0)
 
@@ -233,6 +235,7 @@ class Responder(Timed):
                 self.bits = bits >> run
                 self.ooo -= run - 1
                 self.cack = cack + run
+                self._late(bits, 0, data.flags, size)
             else:
                 self.cack = psn
             if self.ends or self.starts or self._refused is not None:
@@ -241,6 +244,7 @@ class Responder(Timed):
             self.bits = bits | 1 << offset
             self.ooo += 1
             counters.out_of_order += 1
+            self._late(bits, offset, data.flags, size)
             if self.stashed > self.association.attributes.max_wimm_dest:
                 self._violation(psn, Nak.REMOTE_OPERATION, ErrorReason.WIMM_LIMIT, data, port, now)
                 return
@@ -255,6 +259,16 @@ class Responder(Timed):
             self._hold(psn, data, port, now)
         if completed:
             self._ack(port)
+
+    def _late(self, bits: int, offset: int, flags: int, size: int) -> None:
+        """Count how far below the highest PSN a packet arrived, `offset` above the lowest that had not."""
+        distance = bits.bit_length() - 1 - offset
+        if distance <= 0:
+            return
+        if flags & FLAG_RTX:
+            self.reordering.again += 1
+        else:
+            self.reordering.late(distance, size)
 
     def _refuse(self, data: Data, offset: int, port: int, now: int) -> None:
         """Refuse a packet that is not placed: trimmed, beyond the window, or the node lacks a resource."""
