@@ -130,6 +130,7 @@ def test_ranges_of_programs_stay_within_64_bits_and_a_key_is_kept() -> None:
     top = 1 << 64
     for address, va in ((top - 16, 0), (0, top - 16)):
         region = table.register_process(program, address, 16, va, 0, 0)
+        assert 0 <= region.rkey < 1 << 32
         with pytest.raises(ValueError, match="64-bit"):
             table.register_process(program, address, 17, va, 0, 0)
         again = table.register_process(program, 0, 8, 0, 0, 0, rkey=region.rkey)

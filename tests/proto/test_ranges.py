@@ -22,6 +22,7 @@ from mrc_host.proto.congestion.nscc import FixedConfig, NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.roce.config import RoceConfig
+from support.proto.story import Story
 
 ADDRESS = bytes(15) + b"\1"
 T12, PSNS = 10**12, (1 << 24) - 1
@@ -68,7 +69,9 @@ RANGES: dict[Callable[..., Any], dict[str, tuple[float, float]]] = {
         "initial_cwnd_bytes": (1, 1 << 40), "qa_threshold_ns": (0, T12), "fi": (0.0, 1e12), "fi_scale": (0.0, 1e6),
         "eta": (0.0, 1e12), "adjust_bytes_threshold": (0, 1 << 40), "adjust_period_threshold_ns": (1, T12),
     },
-    FixedConfig: {"fixed_window_bytes": (1, 1 << 40)},
+    FixedConfig: {
+        "line_rate_bps": (1000, 10**14), "base_rtt_ns": (1, T12), "fixed_window_bytes": (1, 1 << 40),
+    },
 }  # fmt: skip
 
 
@@ -129,3 +132,23 @@ def test_calls_refuse_numbers_out_of_their_range() -> None:
     for plane, dscp in ((-1, None), (1, None), (0, -1), (0, 64)):
         with pytest.raises(ConfigError, match="plane" if dscp is None else "dscp"):
             endpoint.probe_ev(peer, 0, plane, 0, dscp=dscp)
+
+
+def test_addresses_have_sixteen_bytes() -> None:
+    for size in (0, 4, 15, 17):
+        with pytest.raises(ConfigError, match="address"):
+            EndpointConfig(bytes(size))
+
+
+def test_immediates_and_windows_of_a_connection_have_their_ranges() -> None:
+    s = Story(reliability=ReliabilityConfig(dynamic_mpr=True))
+    core = s.connection.source.core
+    region = s.connection.target.core.register_memory(bytearray(8))
+    for immediate in (-1, 1 << 32):
+        with pytest.raises(ConfigError, match="immediate"):
+            core.post_write_imm(s.qp, b"x", region.va, region.rkey, immediate, 1)
+    core.post_write_imm(s.qp, b"x", region.va, region.rkey, (1 << 32) - 1, 1)
+    for units in (0, 256):
+        with pytest.raises(ConfigError, match="mpr"):
+            core.set_mpr(s.qp, units)
+    core.set_mpr(s.qp, 255)
