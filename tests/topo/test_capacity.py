@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 
 import pytest
@@ -103,3 +104,10 @@ def test_the_share_that_unequal_planes_reach_is_what_a_run_has(rate_mbps: int, e
 def test_fair_shares_use_the_flow_up(limits: list[float], flow: float) -> None:
     level = fair_share(flow, limits)
     assert sum(min(level, each) for each in limits) == pytest.approx(min(flow, sum(limits)), abs=1e-6)
+
+
+def test_the_report_names_unequal_planes(tmp_path: pathlib.Path) -> None:
+    for transport, named in (("mrc", 1), ("roce", 0)):
+        with Running("tiny", overrides={"h0:1": {"rate": "5Mbps"}}, transport=transport) as lab:
+            lab.run("all_to_all", duration="100ms").report(tmp_path / "r.html")
+        assert (tmp_path / "r.html").read_text(encoding="utf-8").count("h0 reaches 10 of 25 Mb/s") == named

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from mrc_host.answers import LagSummary, Software
+from mrc_host.answers import LagSummary, RoceHostStatistics, Software
 from mrc_topo import draw
 from mrc_topo.base import look, quantiles
 from mrc_topo.topology import Topology
@@ -325,12 +325,13 @@ FOLDER = pathlib.Path(__file__).parent / "templates"
 class Report:
     """The contents of a report.
 
-    `doubts`: why the figures are not to be trusted; None where they are. `measured`: the workload's measurements.
-    `marks`: the failures. `lab`: its picture, as SVG.
+    `doubts`: why the figures are not to be trusted; None where they are. `notes`: what `up` warns of. `measured`: the
+    workload's measurements. `marks`: the failures. `lab`: its picture, as SVG.
     """
 
     title: str
     doubts: Sequence[str] | None
+    notes: Sequence[str]
     charts: RunCharts
     top: Top
     moments: Moments
@@ -344,10 +345,12 @@ def view_of(result: RunResult, topology: Topology, verdict: Verdict, title: str)
     """Return what the report of a run's result shows."""
     readings = result.readings()
     marks = milestones.marks_of(result, readings)
+    roce = any(isinstance(each, RoceHostStatistics) for each in result.statistics.values())
     followed = [each.cells for each in milestones.milestones_of(result, readings, verdict.recoveries)]
     return Report(
         title=title,
         doubts=None if verdict.valid else verdict.reasons,
+        notes=describe.warnings(topology, result.clock, "roce" if roce else "mrc"),
         measured=[*tenants.tables(result), *performance.tables(result), *reordering.tables(result)],
         charts=charts.charts_of(result, topology, readings, verdict.recoveries, marks),
         top=top_of(result, topology, readings, verdict),
