@@ -9,7 +9,7 @@ from mrclab.studies.cells import pages
 
 
 def test_page_escapes_its_values_and_refuses_a_missing_one() -> None:
-    given = {"figures": [], "files": {}, "options": "--quick", "times": "times.js"}
+    given = {"figures": [], "files": {}, "options": "--quick", "times": "times.js", "settled": 0.15}
     page = pages.render("figures.html", "a <title>", "", **given, notes=["<script>alert(1)</script>"])
     assert "<title>a &lt;title&gt;</title>" in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page

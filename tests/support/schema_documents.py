@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -185,8 +186,11 @@ def check_wrong(problems: list[str], case: Wrong, name: str) -> None:
         assert problem.startswith(f"{name}:")
         assert problem.isprintable()
         assert len(problem) < 600
-    place = f"{name}:{case.line}: {dotted}"
-    assert any(problem.startswith(place) for problem in problems), (place, problems)
+    # What is wrong may lie inside of the value, and then on a line of its own.
+    inside = re.compile(rf"{re.escape(name)}:(\d+): {re.escape(dotted)}(?=[.:])")
+    lines = [int(found[1]) for found in map(inside.match, problems) if found]
+    assert any(case.line <= line <= case.line + case.text.count("\n") for line in lines), (case, problems)
+    assert case.line in lines or f"{dotted}." in "".join(problems), (case, problems)
 
 
 def same(left: BaseModel, right: BaseModel) -> bool:

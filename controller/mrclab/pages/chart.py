@@ -33,6 +33,7 @@ DASHES = 4
 POINTS = 2000
 #: Numbers in a page have this many digits: finer than can be seen.
 DIGITS = 5
+MOST_PLACES = 300
 #: A logarithmic axis names its places up to this many.
 LOG_TICKS = 12
 #: Tables of values list single points up to this many.
@@ -160,7 +161,8 @@ def _short(values: Numbers) -> list[float | int | None]:
     finite = values[np.isfinite(values)]
     most = float(np.abs(finite).max(initial=0.0))
     places = DIGITS - 1 - (int(np.floor(np.log10(most))) if most else 0)
-    rounded = np.round(values, max(places, 0)).tolist()
+    # More places than a float has would make numpy's power of ten infinite.
+    rounded = np.round(values, min(max(places, 0), MOST_PLACES)).tolist()
     return [None if not np.isfinite(each) else int(each) if each == int(each) else each for each in rounded]
 
 

@@ -92,7 +92,7 @@ def test_the_report_is_one_file_with_all_links_and_asks_nothing_of_the_network(m
         assert f"<h2>{head}" in page
     found = re.findall(r'<figure class="chart" id="(\w+)"', page)
     assert found == ["goodput", "lost", "evs", "jobs"]
-    assert page.index("In its own case") < page.index('<figure class="chart"')
+    assert page.index("How far this run can be trusted") < page.index('<figure class="chart"')
     held = json.loads(re.search(r'id="maps">(.*?)</script>', page)[1])  # type: ignore[index]
     loads = zlib.decompress(__import__("base64").b64decode(held["maps"][1]["data"][0]))
     assert len(loads) == 4 * 8 * 8
@@ -277,7 +277,7 @@ def test_json_and_report_have_the_error_of_the_run_s_own_cases(made: Any, tmp_pa
     assert (second["compared"], second["goodput"]) == (None, None)
     assert summary["limits"][:2] == [each["text"] for each in summary["own_cases"]]
     page = report.render(made, made.result.series())
-    assert all(html.escape(each["text"]) in page for each in summary["own_cases"])
+    assert all(html.escape(each["case"]) in page for each in summary["own_cases"])
     json.dumps(summary)
 
 
