@@ -154,7 +154,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @given(case=runs())
-@settings(max_examples=12 if LONG else 8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12 if LONG else 4, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_lab_decides_alike(case: tuple[dict[str, Any], dict[str, Any]], tmp_path_factory: Any) -> None:
     changes, document = case
     lab = lab_file(tmp_path_factory.mktemp("any"), "tiny", clock="virtual", **changes)

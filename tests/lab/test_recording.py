@@ -242,6 +242,7 @@ def long_run(seconds: float, folder: pathlib.Path | None = None) -> tuple[list[i
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_of_a_run_of_minutes_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mrclab.results.recording.CHUNK_BYTES", 1 << 14)
     held, result = long_run(120)

@@ -154,6 +154,7 @@ def test_ev_with_a_fifth_lost_leaves_within_a_millisecond() -> None:
     assert sum(row.active for row in now.values()) == 128
 
 
+@pytest.mark.long
 def test_incast_of_seven_is_shared_evenly() -> None:
     # The receiver's queue is trimmed where it has cost the target delay: quick adapt counts on it (§8).
     config = NetConfig(**vars(NIC) | {"port_trim_bytes": 60_000})

@@ -127,7 +127,10 @@ def look_at(one: Opened, axe: str) -> None:
     assert one.errors == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# The report of a training is that of a run, with more charts.
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.long] if kind == "training" else []) for kind in KINDS]
+)
 def test_page_fits_and_reads(chromium: Any, axe: str, page: Callable[[str], pathlib.Path], kind: str) -> None:
     one = opened(chromium, page(kind).as_uri())
     try:

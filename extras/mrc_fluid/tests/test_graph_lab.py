@@ -23,6 +23,7 @@ from mrclab.lab.session.virtual import VirtualSession
 from mrclab.results.record import RunResult
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
+from support.amount import LONG
 from support.lab import labs
 from topo.strategies import graphs
 
@@ -52,7 +53,7 @@ def bad_evs(session: Session) -> set[tuple[str, str, int]]:
 
 
 @given(graphs(most_switches=5), st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if LONG else 8, deadline=None)
 def test_transfers_complete_and_only_evs_over_a_dead_link_stay_bad(topology: Topology, data: st.DataObject) -> None:
     """An EV that works may be blamed while the answers of its packets are lost on a reverse EV over the link."""
     paths = Paths(topology)

@@ -87,6 +87,7 @@ def served(bench: Bench) -> None:
         assert list(target.info().switches) == [1]
 
 
+@pytest.mark.long
 def test_a_thousand_streams_that_never_arbitrate(bench: Bench) -> None:
     """More than there were threads: before, every other call waited for ever."""
     before = threading.active_count()
@@ -192,6 +193,7 @@ def vanish(address: str, rounds: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_of_clients_that_vanish_comes_back() -> None:
     with SwitchProcess("--no-p4") as switch:
         process = psutil.Process(switch.process.pid)
