@@ -273,14 +273,20 @@ class Host(Element):
         """Open its NIC for the script itself, as `mrc_host.verbs.open_device` does for a program on the host.
 
         Raises:
-            UsageError: the lab is simulated.
+            UsageError: the lab is simulated, or runs as another user than the script.
             VerbsError: the agent takes no programs, or has died.
         """
         from mrc_host import verbs
         from mrc_host.verbs.connection import verbs_socket
 
         self._check_real()
-        return verbs.open_device(str(verbs_socket(RunDir(self.lab.name).socket(self.name))))
+        run = RunDir(self.lab.name)
+        if os.geteuid() == 0 and (uid := run.read().uid) > 0:
+            raise UsageError(
+                f"{self.name} serves programs of user {uid} alone, as which a lab of root runs; run the script as an "
+                "ordinary user, or what needs the NIC as a program of its own (popen)"
+            )
+        return verbs.open_device(str(verbs_socket(run.socket(self.name))))
 
     def _check_real(self) -> None:
         if self.lab.clock != "real":

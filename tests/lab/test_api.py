@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import shutil
 import signal
@@ -22,7 +23,7 @@ from mrc_topo.shipped import shipped
 from mrclab import Lab
 from mrclab.api import JobError, Result
 from mrclab.lab.faults.action import FailureError
-from mrclab.lab.records.rundir import RunError, all_runs
+from mrclab.lab.records.rundir import RunDir, RunError, all_runs
 from mrclab.runs.experiment import ExperimentError
 from p4lite_tools.interpreter.events import TableApplied
 
@@ -411,6 +412,10 @@ def test_a_job_that_is_given_up_ends_on_a_lab_that_stays_up() -> None:
 def test_a_script_writes_from_the_memory_of_a_host_to_that_of_another() -> None:
     with Lab("tiny", clock="real", name="api-verbs") as lab, contextlib.ExitStack() as stack:
         ends = []
+        if os.geteuid() == 0 and RunDir("api-verbs").read().uid > 0:
+            with pytest.raises(UsageError, match="user"):
+                lab.hosts["h0"].verbs()
+            return
         for host in ("h0", "h1"):
             context = stack.enter_context(lab.hosts[host].verbs())
             pd, cq = verbs.ProtectionDomain(context), verbs.CompletionQueue(context, 16)
