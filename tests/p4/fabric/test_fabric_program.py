@@ -17,19 +17,11 @@ from p4lite.switch.fabric.values import QueueLimits
 from p4lite.switch.runtime.loader import LoadedProgram
 from p4lite_tools.stf.engine import run_stf
 from p4lite_tools.stf.parse import parse_stf
-from support.p4.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame, program
+from support.p4.fabric_bed import COMPILERS, SOURCE, LabBed, compiled, lab_frame
 from support.p4.mrc_frames import mrc_write, other_packet, read
 
 STF = sorted(pathlib.Path(__file__).parent.glob("*.stf"))
 SECOND_NS = 10**9
-
-
-@pytest.fixture(params=COMPILERS)
-def fabric_p4(request: pytest.FixtureRequest) -> LoadedProgram:
-    found = program(request.param)
-    if found is None:
-        pytest.skip(f"{request.param} is not installed")
-    return found
 
 
 def tiny(mode: RoutingMode = RoutingMode.SRV6_USID, spray: SprayKind = SprayKind.RANDOM, **changes: object) -> Topology:

@@ -13,20 +13,12 @@ from mrc_topo.modes import RoutingMode
 from mrc_topo.paths import Paths, Srv6Path
 from mrc_topo.topology import HostPort, Topology
 from p4lite.switch.runtime.loader import LoadedProgram
-from support.p4.fabric_bed import COMPILERS, LabBed, lab_frame, program
+from support.p4.fabric_bed import LabBed, lab_frame
 from support.p4.mrc_frames import Frame, mrc_write, read
 
 SECOND_NS = 10**9
 SRV6 = [RoutingMode.SRV6_USID, RoutingMode.SRV6_SRH]
 PLACES = [*((mode, place) for mode in SRV6 for place in ("host", "t0")), (RoutingMode.ECMP, "host")]
-
-
-@pytest.fixture(params=COMPILERS)
-def fabric_p4(request: pytest.FixtureRequest) -> LoadedProgram:
-    found = program(request.param)
-    if found is None:
-        pytest.skip(f"{request.param} is not installed")
-    return found
 
 
 def lab(mode: RoutingMode, place: str) -> Topology:
