@@ -306,7 +306,7 @@ def _add_guards(
 
     A destination that has the switch's own uSID twice is dropped, too, since the second look-up meets no ACL.
     """
-    rules_ = tables["ACL_RULE"]
+    acl = tables["ACL_RULE"]
     twice = f"{addressing.text(addressing.carrier((switch.usid, switch.usid)))}/64"
     inner = [names[port] for port in switch.links if port not in here]
     guarded = {f"TENANT_{each.number}_INGRESS": each for each in here.values()}
@@ -315,14 +315,14 @@ def _add_guards(
             "type": "L3V6", "stage": "ingress", "policy_desc": "tenants' tables", "ports": inner,
         }  # fmt: skip
         for segment in opened:
-            rules_[f"TENANTS_INGRESS|OWN_{segment.number}"] = {
+            acl[f"TENANTS_INGRESS|OWN_{segment.number}"] = {
                 "PRIORITY": "40", "SRC_IPV6": str(segment.plan), "DST_IPV6": _table_sid(switch, segment),
                 "PACKET_ACTION": "FORWARD",
             }  # fmt: skip
     for table in [*guarded, *(["TENANTS_INGRESS"] if inner else [])]:
         closed = {_table_sid(switch, each): str(each.number) for each in opened if each is not guarded.get(table)}
         for prefix, name in {**closed, twice: "TWICE"}.items():
-            rules_[f"{table}|{DENIED.upper()}_{name}"] = {
+            acl[f"{table}|{DENIED.upper()}_{name}"] = {
                 "PRIORITY": "30", "DST_IPV6": prefix, "PACKET_ACTION": "DROP",
             }  # fmt: skip
 
