@@ -1,4 +1,4 @@
-"""What a queue pair belongs to, and what it knows of its peer: completion queues, protection domain, capabilities."""
+"""Completion queues and protection domain of a queue pair, and what it knows of its peer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from mrclab.results.record import RunResult
 
 @dataclass(frozen=True)
 class TenantFigures:
-    """What the hosts of a tenant that took part have got together.
+    """Sums over the hosts of a tenant that took part.
 
     `goodput_bps`: the sum over hosts of the payload placed there, over the time that its rank worked. `lost`: data
     packets that they, as senders, took for lost. `jain`: Jain's index of the rates of the streams between them, or

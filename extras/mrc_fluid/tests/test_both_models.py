@@ -1,4 +1,4 @@
-"""What the documentation says of the fluid model beside packets, in step times: each by both models."""
+"""Step times that the documentation states for the fluid model beside packets, each by both models."""
 
 from __future__ import annotations
 

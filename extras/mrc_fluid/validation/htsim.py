@@ -46,7 +46,7 @@ class HtsimError(UsageError):
 
 @dataclass(frozen=True)
 class Algorithms:
-    """What htsim chooses: the sprayer (`-load_balancing_algo`), congestion control (`-sender_cc_algo`), and how many
+    """Algorithms of htsim: the sprayer (`-load_balancing_algo`), congestion control (`-sender_cc_algo`), and how many
     paths a flow has (`-paths`)."""
 
     spraying: str = "mixed"

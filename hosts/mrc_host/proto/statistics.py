@@ -84,7 +84,7 @@ class QpStatistics:
 
 @dataclass(frozen=True)
 class QpReordering:
-    """How far packets arrived out of order at a queue pair (`proto.stats.Reordering`); `packets` are all that it
+    """Reorder distances of packets at a queue pair (`proto.stats.Reordering`); `packets` are all that it
     placed, `late` counts by distance in packets, `late_bytes` in bytes, `again` the late retransmissions."""
 
     qpn: int

@@ -167,7 +167,7 @@ EXACT: Final = 1 << _EXACT_BITS - 1
 
 
 class Reordering:
-    """How far packets arrived out of order: for each that came below the highest PSN that had come, how far below.
+    """Histograms of reorder distance: how far below the highest PSN that had come a late packet arrived.
 
     Element i of `packets` counts distances of i packets, below `EXACT`, and from there on spans that double. `bytes`
     has the same distances in bytes, where each packet counts as many as the late one has: element i those of
