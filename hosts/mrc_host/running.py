@@ -7,7 +7,6 @@ from typing import Final
 from mrc_host import native
 from mrc_host.proto.wire import crc
 
-
 #: What computes the ICRCs: compiled modules have their own.
 CRC: Final = "crc32.c" if native.COMPILED else crc.LIBRARY
 
