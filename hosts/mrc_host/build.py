@@ -146,11 +146,13 @@ def _declare() -> None:
     from mypyc.primitives.registry import function_op
 
     module = f"{native.PACKAGE.name}.{_C.replace('/', '.')}.framing"
-    head: list[RType] = [bytes_rprimitive, bytes_rprimitive, bytes_rprimitive, object_rprimitive]
+    head: list[RType] = [bytes_rprimitive, bytes_rprimitive, object_rprimitive]
     head += [int_rprimitive, int_rprimitive, bool_rprimitive]
     for count in range(_MOST_VALUES):
-        values: list[RType] = [int_rprimitive] * count
-        function_op(f"{module}.packet", head + values, bytes_rprimitive, "mrc_packet", ERR_MAGIC)
+        for addresses_at in (2, 3):
+            values: list[RType] = [int_rprimitive] * count
+            values.insert(addresses_at, bytes_rprimitive)
+            function_op(f"{module}.packet", head + values, bytes_rprimitive, "mrc_packet", ERR_MAGIC)
     seal: list[RType] = [bytes_rprimitive, int64_rprimitive, int64_rprimitive]
     function_op(f"{module}.sealed", seal, bool_rprimitive, "mrc_sealed", ERR_MAGIC)
     words: list[RType] = [object_rprimitive, *[int64_rprimitive] * 4]

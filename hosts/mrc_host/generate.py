@@ -59,13 +59,12 @@ class FunctionText:
         self.lines += ["    " * depth + line for line in lines]
 
     def pack(self, headers: Sequence[Header], values: Mapping[str, str | int]) -> tuple[str, list[str]]:
-        """Return the name of the form of headers, and the expressions of its values but for the addresses."""
+        """Return the name of the form of headers, and the expressions of its values."""
         zero = {name for name, value in values.items() if value == 0}
         words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
         name = f"{self.prefix}FORM_{len(self.forms) + 1}"
         self.forms[name] = struct_of(words).format
-        expressions = [packed(word, values) for word in words if word.items and word.items[0].name != "addresses"]
-        return name, expressions
+        return name, [packed(word, values) for word in words if word.items]
 
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[list[str], dict[str, str]]:
         """Return the statements that read headers of `packet` at a place, and the expression of each item wanted."""
@@ -117,7 +116,7 @@ def _encode(
         form, numbers = text.pack((*HEAD_HEADERS, *headers), values | values_of(headers))
         what = "payload, begin, size, self.length_only" if payload else "None, 0, 0, False"
         outer = "outer" if "outer" in signature.parameters else 'b""'
-        return f"whole = packet({form}, {outer}, addresses, {what}, {', '.join(numbers)})"
+        return f"whole = packet({form}, {outer}, {what}, {', '.join(numbers)})"
 
     if not payload:
         text.add(1, call(family[0].headers))

@@ -29,11 +29,14 @@ class InC:
         self._library.mrc_sealed.restype = ctypes.c_char
         self._library.mrc_append_words.restype = ctypes.c_char
 
-    def packet(self, form: bytes, outer: bytes, addresses: bytes, payload: Any, offset: int, size: int, absent: bool,
-               *values: int) -> bytes:  # fmt: skip
+    def packet(
+        self, form: bytes, outer: bytes, payload: Any, offset: int, size: int, absent: bool, *values: Any
+    ) -> bytes:
         """Call it as compiled modules do."""
-        objects = [ctypes.py_object(each) for each in (form, outer, addresses, payload)]
-        words = [ctypes.c_size_t(tagged(value)) for value in values]
+        objects = [ctypes.py_object(each) for each in (form, outer, payload)]
+        words = [
+            ctypes.py_object(value) if isinstance(value, bytes) else ctypes.c_size_t(tagged(value)) for value in values
+        ]
         place = [ctypes.c_size_t(tagged(offset)), ctypes.c_size_t(tagged(size)), ctypes.c_int(absent)]
         made: bytes = self._library.mrc_packet(*objects, *place, *words)
         return made
@@ -80,13 +83,21 @@ def case(rng: random.Random) -> tuple[Any, ...]:
     if rng.random() < 0.01 and size:
         payload = payload[: offset + size - 1]
     length = struct.calcsize(form) - 40 + size + (-size & 3) + 4
-    fixed = [0x60000000 | rng.getrandbits(28), length, 0x1140, rng.getrandbits(16), 4793, length]
+    fixed: list[Any] = [
+        0x60000000 | rng.getrandbits(28),
+        length,
+        0x1140,
+        rng.randbytes(32),
+        rng.getrandbits(16),
+        4793,
+        length,
+    ]
     fixed += [rng.getrandbits(bits) for bits in (8, 8, 16, 24, 32)]
     values = [value_of(rng, code) for code in tail if code in CODES]
     outer = rng.randbytes(rng.choice((0, 40, 64, 80)))
     kind = rng.choice((bytes, bytearray, memoryview))
     absent = rng.random() < 0.3
-    return form.encode(), outer, rng.randbytes(32), kind(payload), offset, size, absent, *fixed, *values
+    return form.encode(), outer, kind(payload), offset, size, absent, *fixed, *values
 
 
 def main(path: str, count: str, seed: str) -> None:
@@ -98,7 +109,7 @@ def main(path: str, count: str, seed: str) -> None:
         assert outcome(in_c.packet, *arguments) == whole, arguments
         if not isinstance(whole, bytes):
             continue
-        outer, size, absent = arguments[1], arguments[5], arguments[6]
+        outer, size, absent = arguments[1], arguments[4], arguments[5]
         missing = size + (-size & 3) if absent else 0
         assert in_c.sealed(whole, len(outer), missing) is framing.sealed(whole, len(outer), missing) is True, arguments
         changed = bytearray(whole)

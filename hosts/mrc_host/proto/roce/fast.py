@@ -72,15 +72,15 @@ class RoceEncoders(Codec):
             if opcode in (9, 11):
                 udp_length += 4
                 whole = packet(
-                    ENCODE_WRITE_FORM_1, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_WRITE_FORM_1, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (128 if ack_req else 0) << 24 | psn, va, rkey, dma_length, immediate
                 )
             else:
                 whole = packet(
-                    ENCODE_WRITE_FORM_2, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_WRITE_FORM_2, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (128 if ack_req else 0) << 24 | psn, va, rkey, dma_length
                 )
@@ -88,15 +88,15 @@ class RoceEncoders(Codec):
             if opcode in (9, 11):
                 udp_length += 4
                 whole = packet(
-                    ENCODE_WRITE_FORM_3, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_WRITE_FORM_3, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (128 if ack_req else 0) << 24 | psn, immediate
                 )
             else:
                 whole = packet(
-                    ENCODE_WRITE_FORM_4, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_WRITE_FORM_4, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (128 if ack_req else 0) << 24 | psn
                 )
@@ -113,16 +113,17 @@ class RoceEncoders(Codec):
         if opcode in (3, 5):
             udp_length += 4
             whole = packet(
-                ENCODE_SEND_FORM_1, outer, addresses, payload, begin, size, self.length_only,
-                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF, self.udp_port,
-                udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                ENCODE_SEND_FORM_1, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                 (128 if ack_req else 0) << 24 | psn, immediate
             )
         else:
             whole = packet(
-                ENCODE_SEND_FORM_2, outer, addresses, payload, begin, size, self.length_only,
-                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF, self.udp_port,
-                udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp, (128 if ack_req else 0) << 24 | psn
+                ENCODE_SEND_FORM_2, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                (128 if ack_req else 0) << 24 | psn
             )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -132,8 +133,8 @@ class RoceEncoders(Codec):
     ) -> bytes:
         """Encode an RDMA READ Request."""
         whole = packet(
-            ENCODE_READ_FORM_1, outer, addresses, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
-            0x281140, entropy & 0xFFFF, self.udp_port, 0x28, 0xc00, self.p_key, dest_qp, (128) << 24 | psn, va, rkey,
+            ENCODE_READ_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16), 0x281140,
+            addresses, entropy & 0xFFFF, self.udp_port, 0x28, 0xc00, self.p_key, dest_qp, (128) << 24 | psn, va, rkey,
             dma_length
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
@@ -149,15 +150,16 @@ class RoceEncoders(Codec):
         if opcode in (13, 15, 16):
             udp_length += 4
             whole = packet(
-                ENCODE_RESPONSE_FORM_1, outer, addresses, payload, begin, size, self.length_only,
-                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF, self.udp_port,
-                udp_length, opcode, (-size & 3) << 4, self.p_key, dest_qp, psn, syndrome << 24 | (msn & 0xFFFFFF)
+                ENCODE_RESPONSE_FORM_1, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, (-size & 3) << 4, self.p_key, dest_qp, psn,
+                syndrome << 24 | (msn & 0xFFFFFF)
             )
         else:
             whole = packet(
-                ENCODE_RESPONSE_FORM_2, outer, addresses, payload, begin, size, self.length_only,
-                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF, self.udp_port,
-                udp_length, opcode, (-size & 3) << 4, self.p_key, dest_qp, psn
+                ENCODE_RESPONSE_FORM_2, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, (-size & 3) << 4, self.p_key, dest_qp, psn
             )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -167,9 +169,9 @@ class RoceEncoders(Codec):
     ) -> bytes:
         """Encode an atomic request."""
         whole = packet(
-            ENCODE_ATOMIC_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x341140, entropy & 0xFFFF, self.udp_port, 0x340000,
-            opcode, self.p_key, dest_qp, (128) << 24 | psn, va, rkey, swap_or_add, compare
+            ENCODE_ATOMIC_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
+            0x341140, addresses, entropy & 0xFFFF, self.udp_port, 0x340000, opcode, self.p_key, dest_qp,
+            (128) << 24 | psn, va, rkey, swap_or_add, compare
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -179,9 +181,9 @@ class RoceEncoders(Codec):
     ) -> bytes:
         """Encode the answer to an atomic request."""
         whole = packet(
-            ENCODE_ATOMIC_ACK_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x241140, entropy & 0xFFFF, self.udp_port, 0x24, 0x1200,
-            self.p_key, dest_qp, psn, syndrome << 24 | (msn & 0xFFFFFF), original
+            ENCODE_ATOMIC_ACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
+            0x241140, addresses, entropy & 0xFFFF, self.udp_port, 0x24, 0x1200, self.p_key, dest_qp, psn,
+            syndrome << 24 | (msn & 0xFFFFFF), original
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -194,9 +196,9 @@ class RoceEncoders(Codec):
             size = len(payload) - begin
         udp_length = size + (-size & 3) + 24
         whole = packet(
-            ENCODE_CNP_FORM_1, outer, addresses, payload, begin, size, self.length_only,
-            0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF, self.udp_port,
-            udp_length, 0x8100 | (-size & 3) << 4, self.p_key, dest_qp
+            ENCODE_CNP_FORM_1, outer, payload, begin, size, self.length_only,
+            0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+            self.udp_port, udp_length, 0x8100 | (-size & 3) << 4, self.p_key, dest_qp
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -206,9 +208,9 @@ class RoceEncoders(Codec):
     ) -> bytes:
         """Encode an ACK or NAK."""
         whole = packet(
-            ENCODE_ACKNOWLEDGE_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x1c1140, entropy & 0xFFFF, self.udp_port, 0x1c, 0x1100,
-            self.p_key, dest_qp, psn, syndrome << 24 | (msn & 0xFFFFFF)
+            ENCODE_ACKNOWLEDGE_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
+            0x1c1140, addresses, entropy & 0xFFFF, self.udp_port, 0x1c, 0x1100, self.p_key, dest_qp, psn,
+            syndrome << 24 | (msn & 0xFFFFFF)
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 

@@ -78,15 +78,15 @@ class Encoders(Sealing):
             if opcode in (201, 203):
                 udp_length += 4
                 whole = packet(
-                    ENCODE_DATA_FORM_1, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_DATA_FORM_1, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (flags | 16) << 24 | psn, rqmsn, msn, tx_timestamp, 0x1, va, rkey, dma_length, immediate
                 )
             else:
                 whole = packet(
-                    ENCODE_DATA_FORM_2, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_DATA_FORM_2, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (flags | 16) << 24 | psn, rqmsn, msn, tx_timestamp, 0x1, va, rkey, dma_length
                 )
@@ -94,15 +94,15 @@ class Encoders(Sealing):
             if opcode in (201, 203):
                 udp_length += 4
                 whole = packet(
-                    ENCODE_DATA_FORM_3, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_DATA_FORM_3, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (flags & -17) << 24 | psn, rqmsn, msn, va, rkey, dma_length, immediate
                 )
             else:
                 whole = packet(
-                    ENCODE_DATA_FORM_4, outer, addresses, payload, begin, size, self.length_only,
-                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, entropy & 0xFFFF,
+                    ENCODE_DATA_FORM_4, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
                     self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
                     (flags & -17) << 24 | psn, rqmsn, msn, va, rkey, dma_length
                 )
@@ -116,9 +116,9 @@ class Encoders(Sealing):
     ) -> bytes:
         """Encode a SACK. BTH.PSN is `cack_psn`. With `pr` the probe id goes where `ack_psn_offset` is."""
         whole = packet(
-            ENCODE_SACK_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x3c1140, packet_entropy & 0xFFFF, self.udp_port,
-            0x3c, 0xdc00, self.p_key, dest_qp, flags << 24 | cack_psn, m << 5 | pr << 1,
+            ENCODE_SACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x3c1140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x3c, 0xdc00, self.p_key, dest_qp,
+            flags << 24 | cack_psn, m << 5 | pr << 1,
             ack_psn_offset if ack_psn_offset <= 0x7FFF or not pr else ack_psn_offset - 0x10000, entropy, spdcid, dpdcid,
             cack_psn << 8 | cc_type << 4 | cc_flags, mpr, sack_offset, sack_bitmap, tx_timestamp, ooo_count,
             restore_cwnd << 31 | rcv_cwnd_pen << 24 | rcvd_bytes
@@ -132,10 +132,10 @@ class Encoders(Sealing):
     ) -> bytes:
         """Encode a NACK. BTH.PSN is `nack_psn`."""
         whole = packet(
-            ENCODE_NACK_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x2c1140, packet_entropy & 0xFFFF, self.udp_port,
-            0x2c, 0xdd00, self.p_key, dest_qp, flags << 24 | nack_psn, nack_reason, vendor_info, entropy, spdcid,
-            dpdcid, nack_psn << 8 | cc_type << 4 | cc_flags, max(tx_timestamp, 0)
+            ENCODE_NACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x2c1140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x2c, 0xdd00, self.p_key, dest_qp,
+            flags << 24 | nack_psn, nack_reason, vendor_info, entropy, spdcid, dpdcid,
+            nack_psn << 8 | cc_type << 4 | cc_flags, max(tx_timestamp, 0)
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -145,9 +145,9 @@ class Encoders(Sealing):
     ) -> bytes:
         """Encode a transport ACK or NAK of everything up to `psn`."""
         whole = packet(
-            ENCODE_ACK_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x1c1140, packet_entropy & 0xFFFF, self.udp_port,
-            0x1c, 0xd100, self.p_key, dest_qp, psn, syndrome << 24 | msn
+            ENCODE_ACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x1c1140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x1c, 0xd100, self.p_key, dest_qp, psn,
+            syndrome << 24 | msn
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -157,9 +157,9 @@ class Encoders(Sealing):
     ) -> bytes:
         """Encode a RELIABILITY PROBE REQUEST; it consumes no PSN."""
         whole = packet(
-            ENCODE_PROBE_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x281140, packet_entropy & 0xFFFF, self.udp_port,
-            0x28, 0xde00, self.p_key, dest_qp, psn, vendor_info, probe_id, spdcid, dpdcid, tx_timestamp, 0x1
+            ENCODE_PROBE_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x281140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x28, 0xde00, self.p_key, dest_qp, psn,
+            vendor_info, probe_id, spdcid, dpdcid, tx_timestamp, 0x1
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -169,9 +169,10 @@ class Encoders(Sealing):
     ) -> bytes:
         """Encode a port status update (op 0) or EV probe (op 1)."""
         whole = packet(
-            ENCODE_ENDPOINT_REQUEST_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x281140, packet_entropy & 0xFFFF, self.udp_port,
-            0x28, 0xd800, self.p_key, dest_qp, request_id, op, vendor_info, port_status_mask, tx_timestamp, 0x1
+            ENCODE_ENDPOINT_REQUEST_FORM_1, outer, None, 0, 0, False,
+            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x281140, addresses, packet_entropy & 0xFFFF,
+            self.udp_port, 0x28, 0xd800, self.p_key, dest_qp, request_id, op, vendor_info, port_status_mask,
+            tx_timestamp, 0x1
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 
@@ -181,9 +182,9 @@ class Encoders(Sealing):
     ) -> bytes:
         """Answer the request whose id it echoes."""
         whole = packet(
-            ENCODE_ENDPOINT_RESPONSE_FORM_1, outer, addresses, None, 0, 0, False,
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x3c1140, packet_entropy & 0xFFFF, self.udp_port,
-            0x3c, 0xd900, self.p_key, dest_qp, request_id, op << 2, tx_timestamp
+            ENCODE_ENDPOINT_RESPONSE_FORM_1, outer, None, 0, 0, False,
+            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x3c1140, addresses, packet_entropy & 0xFFFF,
+            self.udp_port, 0x3c, 0xd900, self.p_key, dest_qp, request_id, op << 2, tx_timestamp
         )
         return whole if len(addresses) == 32 else to_ipv4(whole)
 

@@ -119,7 +119,7 @@ static int number_of(CPyTagged tagged, int size, int is_signed, uint64_t *value)
 }
 
 /* Write the head of a packet, of at most LONGEST_HEAD bytes; return its size, or -1. */
-static Py_ssize_t write_head(uint8_t *head, const char *form, PyObject *addresses, va_list values)
+static Py_ssize_t write_head(uint8_t *head, const char *form, va_list values)
 {
     static const char sizes[128] = {['B'] = 1, ['H'] = 2, ['I'] = 4, ['Q'] = 8, ['b'] = 1, ['h'] = 2, ['i'] = 4};
     uint8_t *at = head;
@@ -132,6 +132,7 @@ static Py_ssize_t write_head(uint8_t *head, const char *form, PyObject *addresse
             return -1;
         }
         if (*code == 's') {
+            PyObject *addresses = va_arg(values, PyObject *);
             memset(at, 0, count);
             memcpy(at, PyBytes_AS_STRING(addresses), Py_MIN(count, (size_t)PyBytes_GET_SIZE(addresses)));
             at += count;
@@ -152,13 +153,13 @@ static Py_ssize_t write_head(uint8_t *head, const char *form, PyObject *addresse
     return at - head;
 }
 
-PyObject *mrc_packet(PyObject *form, PyObject *outer, PyObject *addresses, PyObject *payload, CPyTagged offset,
-                     CPyTagged size, char absent, ...)
+PyObject *mrc_packet(PyObject *form, PyObject *outer, PyObject *payload, CPyTagged offset, CPyTagged size, char absent,
+                     ...)
 {
     uint8_t head[LONGEST_HEAD];
     va_list values;
     va_start(values, absent);
-    Py_ssize_t length = write_head(head, PyBytes_AS_STRING(form), addresses, values);
+    Py_ssize_t length = write_head(head, PyBytes_AS_STRING(form), values);
     va_end(values);
     if (length < 0)
         return NULL;

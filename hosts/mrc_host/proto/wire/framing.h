@@ -12,8 +12,8 @@
 typedef struct _object PyObject;
 typedef size_t CPyTagged;
 
-PyObject *mrc_packet(PyObject *form, PyObject *outer, PyObject *addresses, PyObject *payload, CPyTagged offset,
-                     CPyTagged size, char absent, ...);
+PyObject *mrc_packet(PyObject *form, PyObject *outer, PyObject *payload, CPyTagged offset, CPyTagged size, char absent,
+                     ...);
 char mrc_sealed(PyObject *packet, int64_t at, int64_t missing);
 char mrc_append_words(PyObject *buffer, int64_t first, int64_t second, int64_t third, int64_t fourth);
 

@@ -7,6 +7,7 @@ without a build, these functions run as they stand. Tests hold one against the o
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from mypy_extensions import i64
@@ -16,77 +17,75 @@ from mrc_host.proto.wire.crc import crc32
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _FOUR: Final = struct.Struct("=4q")
-#: What stands for the addresses in the form of a head.
-ADDRESSES: Final = b"32s"
 _PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 # The constants are at most a few hundred per peer; more means forged addresses, so start again.
 _MAX_CONSTANTS: Final = 2048
 _constants: dict[tuple[bytes, int], int] = {}
-_structs: dict[bytes, tuple[struct.Struct, int]] = {}
+_packs: dict[bytes, Callable[..., bytes]] = {}
 
 
 def icrc_constant(addresses: bytes, udp_length: int) -> int:
-    """Return the constant that turns a plain CRC into the ICRC for these addresses and this UDP length.
+    """Return, and keep, the constant that turns a plain CRC into the ICRC for these addresses and this UDP length.
 
     The ICRC is the CRC-32 of eight bytes of ones, the IP header and UDP and BTH with their variant fields as
     ones, and the rest. CRC is linear, so with UDP checksum and BTH.resv8a sent as 0 it equals the plain
     CRC-32 from the UDP header on, XOR a value that depends only on the invariant IP fields and the length.
     """
-    constant = _constants.get((addresses, udp_length))
-    if constant is None:
-        ip_version_6 = b"\x6f\xff\xff\xff" + udp_length.to_bytes(2, "big") + b"\x11\xff" + addresses
-        covered = udp_length - 4
-        ones = bytearray(covered)
-        ones[6:8] = b"\xff\xff"  # UDP checksum
-        ones[12] = 0xFF  # BTH.resv8a
-        constant = crc32(ones, crc32(b"\xff" * 8 + ip_version_6)) ^ crc32(bytes(covered))
-        if len(_constants) >= _MAX_CONSTANTS:
-            _constants.clear()
-        _constants[addresses, udp_length] = constant
+    ip_version_6 = b"\x6f\xff\xff\xff" + udp_length.to_bytes(2, "big") + b"\x11\xff" + addresses
+    covered = udp_length - 4
+    ones = bytearray(covered)
+    ones[6:8] = b"\xff\xff"  # UDP checksum
+    ones[12] = 0xFF  # BTH.resv8a
+    constant = crc32(ones, crc32(b"\xff" * 8 + ip_version_6)) ^ crc32(bytes(covered))
+    if len(_constants) >= _MAX_CONSTANTS:
+        _constants.clear()
+    _constants[addresses, udp_length] = constant
     return constant
 
 
 def packet(
-    form: bytes, outer: bytes, addresses: bytes, payload: Buffer | None, offset: int, size: int, absent: bool,
-    *values: int,
-) -> bytes:  # fmt: skip
+    form: bytes, outer: bytes, payload: Buffer | None, offset: int, size: int, absent: bool, *values: int | bytes
+) -> bytes:
     """Return a packet: IPv6, UDP, BTH and what follows them, the payload with its padding, and the ICRC.
 
     Args:
-        form: of the head, as `struct` has it, of at most 256 bytes; `ADDRESSES` stands for the addresses.
+        form: of the head, as `struct` has it, of at most 256 bytes.
         outer: what goes around the packet, IPv6 with or without an SRH; it gets the first word of the packet's own
             header and its length (mrc-protocol.md §2, §7).
-        addresses: source and destination, 16 + 16 bytes; 4 + 4 for what becomes an IPv4 packet.
         payload: `size` bytes of it from `offset` on are sent.
         absent: the payload and its padding are left out, while all lengths count them; the ICRC is that of the head.
-        values: of the head but for the addresses.
+        values: of the head. The third or fourth is the addresses, source and destination: 16 + 16 bytes, or 4 + 4 for
+            what becomes an IPv4 packet.
 
     Raises:
         OverflowError: a value does not fit its field.
         ValueError: the payload ends before `offset + size`.
     """
-    known = _structs.get(form)
-    if known is None:
-        known = _structs[form] = struct.Struct(form.decode()), sum(map(form.split(ADDRESSES)[0].count, b"BHIQbhi"))
-    made, before = known
+    pack = _packs.get(form)
+    if pack is None:
+        pack = _packs[form] = struct.Struct(form.decode()).pack
     try:
-        head = made.pack(*values[:before], addresses, *values[before:])
+        head = pack(*values)
     except struct.error as error:
         raise OverflowError(f"a value does not fit its field: {error}") from None
     udp_length = head[44] << 8 | head[45]
-    constant = icrc_constant(head[8:40], udp_length)
-    if outer:
-        outer = head[:4] + (len(outer) + udp_length).to_bytes(2, "big") + outer[6:]
+    addresses = head[8:40]
+    constant = _constants.get((addresses, udp_length))
+    if constant is None:
+        constant = icrc_constant(addresses, udp_length)
+    whole = head if not outer else b"".join((head[:4], (len(outer) + udp_length).to_bytes(2, "big"), outer[6:], head))
     crc = crc32(head[40:])
     if absent or not size:
-        return b"".join((outer, head, (crc ^ constant).to_bytes(4, "little")))
+        return whole + (crc ^ constant).to_bytes(4, "little")
     assert payload is not None
     part = memoryview(payload)[offset : offset + size]
     if len(part) != size:
         raise ValueError("the payload is shorter than the packet says")
+    crc = crc32(part, crc)
     padding = _PADS[-size & 3]
-    crc = crc32(padding, crc32(part, crc))
-    return b"".join((outer, head, part, padding, (crc ^ constant).to_bytes(4, "little")))
+    if padding:
+        crc = crc32(padding, crc)
+    return b"".join((whole, part, padding, (crc ^ constant).to_bytes(4, "little")))
 
 
 def sealed(packet: bytes, at: int, missing: int) -> bool:
@@ -96,11 +95,17 @@ def sealed(packet: bytes, at: int, missing: int) -> bool:
     and BTH.resv8a, whose bytes are taken for 0. Raises ValueError when the packet is not as long as UDP says.
     """
     udp_length = packet[at + 44] << 8 | packet[at + 45] if len(packet) >= at + 64 else 0
-    if at < 0 or udp_length != len(packet) - at + missing - 40:
+    if at < 0 or not udp_length or udp_length != len(packet) - at + missing - 40:
         raise ValueError("not a whole packet with its ICRC")
-    first = packet[at + 40 : at + 46] + b"\0\0" + packet[at + 48 : at + 52] + b"\0" + packet[at + 53 : at + 60]
-    crc = crc32(memoryview(packet)[at + 60 : -4], crc32(first))
-    constant = icrc_constant(packet[at + 8 : at + 40], udp_length)
+    if packet[at + 46] or packet[at + 47] or packet[at + 52]:
+        first = packet[at + 40 : at + 46] + b"\0\0" + packet[at + 48 : at + 52] + b"\0" + packet[at + 53 : at + 60]
+        crc = crc32(memoryview(packet)[at + 60 : -4], crc32(first))
+    else:
+        crc = crc32(memoryview(packet)[at + 40 : -4])
+    addresses = packet[at + 8 : at + 40]
+    constant = _constants.get((addresses, udp_length))
+    if constant is None:
+        constant = icrc_constant(addresses, udp_length)
     return (crc ^ constant).to_bytes(4, "little") == packet[-4:]
 
 
