@@ -55,6 +55,9 @@ _DIRECT: Final = ("-fvisibility=hidden", "-fno-semantic-interposition", "-fno-pl
 # the least x86-64), and a run would differ from machine to machine, and from the interpreted core.
 _ROUNDED: Final = ("-ffp-contract=off",)
 _FLAGS: Final = ("-O2", "-g0", "-fPIC", *_DIRECT, *_ROUNDED, "-fwrapv", "-DNDEBUG", "-w")
+#: Folder of the C that compiled modules call.
+_C: Final = "proto/wire"
+_MOST_VALUES: Final = 32  # of a head
 _KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them
 
 
@@ -109,6 +112,7 @@ def translate(stage: Path) -> list[Any]:
     """Translate Python to C in `stage`, which holds a copy of the package; return mypyc's extensions."""
     from mypyc.build import mypycify
 
+    _declare()
     before = Path.cwd()
     os.chdir(stage)
     try:
@@ -124,6 +128,37 @@ def translate(stage: Path) -> list[Any]:
         os.chdir(before)
 
 
+def _declare() -> None:
+    """Have mypyc call functions of `framing.c` where modules call those of `framing.py`.
+
+    It does so where the arguments have these types; each number of values is a function of its own to it.
+    """
+    from mypyc.ir.ops import ERR_MAGIC
+    from mypyc.ir.rtypes import (
+        RType,
+        bool_rprimitive,
+        bytes_rprimitive,
+        int64_rprimitive,
+        int_rprimitive,
+        none_rprimitive,
+        object_rprimitive,
+    )
+    from mypyc.primitives.registry import function_op
+
+    module = f"{native.PACKAGE.name}.{_C.replace('/', '.')}.framing"
+    head: list[RType] = [bytes_rprimitive, bytes_rprimitive, object_rprimitive]
+    head += [int_rprimitive, int_rprimitive, bool_rprimitive]
+    for count in range(_MOST_VALUES):
+        for addresses_at in (2, 3):
+            values: list[RType] = [int_rprimitive] * count
+            values.insert(addresses_at, bytes_rprimitive)
+            function_op(f"{module}.packet", head + values, bytes_rprimitive, "mrc_packet", ERR_MAGIC)
+    seal: list[RType] = [bytes_rprimitive, int64_rprimitive, int64_rprimitive]
+    function_op(f"{module}.sealed", seal, bool_rprimitive, "mrc_sealed", ERR_MAGIC)
+    words: list[RType] = [object_rprimitive, *[int64_rprimitive] * 4]
+    function_op(f"{module}.append_words", words, none_rprimitive, "mrc_append_words", ERR_MAGIC)
+
+
 def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
     """Compile the C sources of the extensions and link them to shared objects in `target`."""
     cc = compiler()
@@ -135,7 +170,11 @@ def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
             objects = []
             flags = [*_FLAGS, *include, *(f"-I{path}" for path in extension.include_dirs)]
             flags += [f"-D{name}={value}" if value else f"-D{name}" for name, value in extension.define_macros]
-            for source in extension.sources:
+            sources = list(extension.sources)
+            if extension.name == native.LIBRARY:
+                flags += ["-include", str(stage / native.PACKAGE.name / _C / "framing.h")]
+                sources += [str(path) for path in sorted((stage / native.PACKAGE.name / _C).glob("*.c"))]
+            for source in sources:
                 made = f"{source}.{len(waiting)}.o"
                 objects.append(made)
                 waiting.append(pool.submit(_run, [cc, "-c", source, "-o", made, *flags], stage))

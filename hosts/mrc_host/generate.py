@@ -19,42 +19,52 @@ from typing import TYPE_CHECKING, Final
 from mrc_host.proto.roce.messages import ROCE_MESSAGES
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, ROCE_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_SE, FLAG_TS, MESSAGES, NO_TIMESTAMP
-from mrc_host.proto.wire.words import grouped, items_of, packed, read_of, struct_of, unpacked, variable_of, words_of
+from mrc_host.proto.wire.words import (
+    grouped,
+    items_of,
+    moved,
+    packed,
+    read_of,
+    struct_of,
+    unpacked,
+    variable_of,
+    words_of,
+)
 from mrc_host.signatures import RoceSignatures, Signatures
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_QUOTED: Final = r"'(\w[^']*)'"  # an annotation
 #: The longest line.
 WIDTH: Final = 120
 ICRC_BYTES: Final = 4
 HEAD_HEADERS: Final = (Ipv6.header, Udp.header, Bth.header)
 HEAD_BYTES: Final = sum(header.size for header in HEAD_HEADERS)
 SHORTEST_BYTES: Final = HEAD_BYTES + ICRC_BYTES
-PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 # The values of a message whose packet lacks the header.
 _ABSENT = {"tx_timestamp": NO_TIMESTAMP}
 
 
 class FunctionText:
-    """The text of a function under construction, and the structs that it names: their calls by name."""
+    """The text of a function under construction, and the forms of heads that it names."""
 
     def __init__(self, prefix: str = "") -> None:
         self.lines: list[str] = []
         self.prefix = prefix
-        self.structs: dict[str, str] = {}
+        self.forms: dict[str, str] = {}
 
     def add(self, depth: int, *lines: str) -> None:
         """Add lines at a depth."""
         self.lines += ["    " * depth + line for line in lines]
 
-    def pack(self, headers: Sequence[Header], values: Mapping[str, str | int]) -> str:
-        """Return the call that packs headers."""
+    def pack(self, headers: Sequence[Header], values: Mapping[str, str | int]) -> tuple[str, list[str]]:
+        """Return the name of the form of headers, and the expressions of its values."""
         zero = {name for name, value in values.items() if value == 0}
         words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
-        name = f"{self.prefix}PACK_{len(self.structs) + 1}"
-        self.structs[name] = f'struct.Struct("{struct_of(words).format}").pack'
-        return f"{name}({', '.join(packed(word, values) for word in words if word.items)})"
+        name = f"{self.prefix}FORM_{len(self.forms) + 1}"
+        self.forms[name] = struct_of(words).format
+        return name, [packed(word, values) for word in words if word.items]
 
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[list[str], dict[str, str]]:
         """Return the statements that read headers of `packet` at a place, and the expression of each item wanted."""
@@ -66,7 +76,7 @@ class FunctionText:
         for word in words:
             if word.items:
                 variable = variable_of(word)
-                place = str(int(at) + offset) if at.isdecimal() else f"{at} + {offset}" if offset else at
+                place = moved(at, offset)
                 statements.append(f"{variable} = {read_of(word, place)}")
                 values |= {item.name: unpacked(word, item.name, variable) for item in word.items if item.name in wanted}
             offset += word.size
@@ -89,8 +99,8 @@ def _encode(
         values |= {name: name for name in values if name in signature.parameters}
         return values | {name: text for name, text in given.items() if name in values}
 
-    def pack(headers: Sequence[Header], flags: str = "{}") -> str:
-        """Return the call that packs the head and these extension headers."""
+    def call(headers: Sequence[Header], flags: str = "{}") -> str:
+        """Return the call that makes the packet with these extension headers."""
         values = values_of(HEAD_HEADERS) | {
             "flow_label": f"{entropy} >> 16",
             "payload_length": length,
@@ -98,42 +108,41 @@ def _encode(
             "dst_port": "self.udp_port",
             "length": length,
             "opcode": "opcode" if len(opcodes) > 1 else int(opcodes[0]),
-            "pad": "pad" if payload else 0,
+            "pad": "-size & 3" if payload else 0,
             "p_key": "self.p_key",
         }
         if values["flags"] != 0:
             values["flags"] = flags.format(values["flags"])
-        return text.pack((*HEAD_HEADERS, *headers), values | values_of(headers))
+        form, numbers = text.pack((*HEAD_HEADERS, *headers), values | values_of(headers))
+        what = "payload, begin, size, self.length_only" if payload else "None, 0, 0, False"
+        outer = "outer" if "outer" in signature.parameters else 'b""'
+        return f"whole = packet({form}, {outer}, {what}, {', '.join(numbers)})"
 
     if not payload:
-        text.add(1, f"head = {pack(family[0].headers)}")
-        text.add(1, f"constant = self._constants.get((addresses, {length}))")
-        text.add(1, "if constant is None:", f"    constant = self._constant(addresses, {length})")
-        text.add(1, 'packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")')
+        text.add(1, call(family[0].headers))
     else:
         every, some = _split(family)
         size = HEAD_BYTES - Ipv6.header.size + ICRC_BYTES
         size += sum(header.size for header in every if header is not Tseth.header)
-        text.add(1, "size = len(payload)", "pad = -size & 3", f"udp_length = size + pad + {size}")
-        for header, where in some:
-            text.add(1, f"if opcode in {where}:", f"    udp_length += {header.size}")
-        if Tseth.header in every:
-            text.add(1, "if tx_timestamp >= 0:", f"    udp_length += {Tseth.header.size}")
-            text.add(2, f"head = {pack(every, f'{{}} | {FLAG_TS}')}")
-            without = [header for header in every if header is not Tseth.header]
-            text.add(1, "else:", f"    head = {pack(without, f'{{}} & {~FLAG_TS}')}")
-        else:
-            text.add(1, f"head = {pack(every)}")
-        for header, where in some:
-            text.add(1, f"if opcode in {where}:", f"    head += {text.pack([header], values_of([header]))}")
-        text.add(1, "constant = self._constants.get((addresses, udp_length))")
-        text.add(1, "if constant is None:", "    constant = self._constant(addresses, udp_length)")
-        text.add(1, "if self.length_only:")
-        text.add(2, 'return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")')
-        text.add(1, "crc = crc32(payload, crc32(head[40:]))")
-        text.add(1, "if pad:", "    crc = crc32(PADS[pad], crc)")
-        text.add(1, 'packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))')
-    text.add(1, "return packet if len(addresses) == 32 else to_ipv4(packet)")
+        text.add(1, "if size < 0:", "    size = len(payload) - begin", f"udp_length = size + (-size & 3) + {size}")
+        cases = [("tx_timestamp >= 0", Tseth.header)] if Tseth.header in every else []
+        cases += [(f"opcode in {where}", header) for header, where in some]
+
+        def branch(depth: int, number: int, absent: list[Header], flags: str) -> None:
+            """Write the packet for the cases from `number` on."""
+            if number == len(cases):
+                headers = [header for header in (*every, *(header for header, _ in some)) if header not in absent]
+                text.add(depth, call(headers, flags))
+                return
+            condition, header = cases[number]
+            stamped = header is Tseth.header
+            text.add(depth, f"if {condition}:", f"    udp_length += {header.size}")
+            branch(depth + 1, number + 1, absent, f"{{}} | {FLAG_TS}" if stamped else flags)
+            text.add(depth, "else:")
+            branch(depth + 1, number + 1, [*absent, header], f"{{}} & {~FLAG_TS}" if stamped else flags)
+
+        branch(1, 0, [], "{}")
+    text.add(1, "return whole if len(addresses) == 32 else to_ipv4(whole)")
 
 
 def _split(family: Sequence[Layout]) -> tuple[list[Header], list[tuple[Header, tuple[int, ...]]]]:
@@ -154,7 +163,7 @@ _HEAD = grouped(
     ("version", "traffic_class", "flow_label"), ("payload_length",), ("next_header",), ("hop_limit",), ("addresses",),
     ("src_port",), ("dst_port",), ("length",), ("checksum",),
     ("opcode",), ("se", "migreq", "pad", "tver"), ("p_key",), ("resv8a", "dest_qp"), ("flags", "psn"),
-    skipped=("hop_limit",),
+    skipped=("hop_limit", "checksum"),
 )  # fmt: skip
 _AT: Final = {item.name: word.shift(item.name) for word in _HEAD for item in word.items}
 ECN_AT: Final = _AT["traffic_class"]
@@ -206,21 +215,20 @@ def _message(kind: type[DataclassInstance], values: Mapping[str, str]) -> str:
 
 
 def _decode(text: FunctionText, layout: Layout, kind: type[DataclassInstance]) -> int:
-    """Write the body of the decoder of a layout; return the size of the whole packet, 0 with a payload, which is
-    part of `view`."""
+    """Write the body of the decoder of a layout; return the size of the whole packet, 0 with a payload."""
     names = {item.name for item in dataclasses.fields(kind)}
 
     def read(depth: int, headers: Sequence[Header]) -> None:
         values: dict[str, str] = {}
-        start = HEAD_BYTES + sum(header.size for header in headers)
+        start = moved("at", HEAD_BYTES + sum(header.size for header in headers))
         if layout.payload:
             text.add(depth, f"if end < {start}:", '    raise WireError(LENGTH, "no room for the headers")')
         wanted = names & {item.name for item in items_of(headers)}
         if wanted:
-            statements, values = text.unpack(headers, wanted, str(HEAD_BYTES))
+            statements, values = text.unpack(headers, wanted, moved("at", HEAD_BYTES))
             text.add(depth, *statements)
         if layout.payload:
-            values["payload"] = f"view[{start}:end]"
+            values["payload"] = f"part(packet, {start}, end, absent)"
         text.add(depth, f"return {_message(kind, values)}")
 
     if Tseth.header in layout.headers:
@@ -238,7 +246,7 @@ def _decode_trimmed(text: FunctionText, layouts: Iterable[Layout], kind: type[Da
     """
     every, _ = _split(list(layouts))
     names = {item.name for item in dataclasses.fields(kind)}
-    text.add(1, "total = len(packet)", f"at: i64 = {HEAD_BYTES}")
+    text.add(1, "total = len(packet)", f"at += {HEAD_BYTES}")
     found = []
     for header in every:
         wanted = [item.name for item in items_of([header]) if item.name in names]
@@ -282,7 +290,8 @@ FAMILIES: Final = (
         message="Message",
         imports=(
             "from mrc_host.proto.wire.encap import to_ipv4",
-            "from mrc_host.proto.wire.icrc import Sealing, crc32",
+            "from mrc_host.proto.wire.framing import Buffer, packet",
+            "from mrc_host.proto.wire.icrc import Sealing",
             "from mrc_host.proto.wire.messages import {kinds}",
             "from mrc_host.proto.wire.packet import Drop, WireError",
         ),
@@ -300,7 +309,7 @@ FAMILIES: Final = (
             "from mrc_host.proto.roce.messages import {kinds}",
             "from mrc_host.proto.wire.codec import Codec",
             "from mrc_host.proto.wire.encap import to_ipv4",
-            "from mrc_host.proto.wire.icrc import crc32",
+            "from mrc_host.proto.wire.framing import Buffer, packet",
             "from mrc_host.proto.wire.packet import Drop, WireError",
         ),
         base="Codec",
@@ -312,16 +321,13 @@ _HEADER = """\
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
 {imports}
 
-Buffer = bytes | bytearray | memoryview
-PADS: Final = {pads}
 LENGTH: Final = Drop.LENGTH
 {constants}
 
@@ -334,11 +340,11 @@ class {prefix}Decoder:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def parse(self, packet: bytes, view: Any, end: int, {head}) -> {message}:
+    def parse(self, packet: bytes, at: i64, end: i64, absent: bool, {head}) -> {message}:
         \"\"\"Return the message behind the head, whose values are given.
 
-        `view` is what the payload is part of, `end` where that ends. Raises WireError, or IndexError when the packet is
-        too short.
+        The IPv6 packet begins at `at`; its payload ends at `end`, and is not there if `absent`. Raises WireError, or
+        IndexError when the packet is too short.
         \"\"\"
         raise NotImplementedError
 
@@ -359,7 +365,7 @@ def module_of(family: CodecFamily) -> str:
     """
     of_mrc = family.layouts is MRC_LAYOUTS
     head = ", ".join(f"{name}: {'bytes' if name == 'addresses' else 'i64'}" for name in _HEAD_NAMES)
-    structs: dict[str, str] = {}
+    forms: dict[str, str] = {}
     encoders: dict[int, str] = {}
     lines: list[str] = []
     for name, method in vars(family.signatures).items():
@@ -367,14 +373,14 @@ def module_of(family: CodecFamily) -> str:
             opcodes, given = method.declared
             text = FunctionText(f"{name.lstrip('_').upper()}_")
             signature = inspect.signature(method)
-            text.add(0, f"def {name}{str(signature).replace(chr(39), '')}:")
+            text.add(0, f"def {name}{re.sub(_QUOTED, lambda quoted: quoted[1], str(signature))}:")
             text.add(1, f'"""{inspect.getdoc(method)}"""')
             _encode(text, signature, [family.layouts[opcode] for opcode in opcodes], given)
             lines += ["    " + line for line in [*text.lines, ""]]
-            structs |= text.structs
+            forms |= text.forms
             encoders |= {int(opcode): f"{family.prefix}Encoders.{name}" for opcode in opcodes}
     if of_mrc:
-        lines += ["", f"def parse_trimmed(packet: bytes, trimmed: int, {head}) -> Data:"]
+        lines += ["", f"def parse_trimmed(packet: bytes, at: i64, trimmed: int, {head}) -> Data:"]
         lines += ['    """Return the message of a packet that a switch trimmed, with the headers that survived."""']
         writes = [opcode for opcode, layout in MRC_LAYOUTS.items() if layout.payload]
         text = FunctionText()
@@ -386,7 +392,7 @@ def module_of(family: CodecFamily) -> str:
         text = FunctionText()
         size = _decode(text, layout, kind)
         lines += ["", f"class {name}({family.prefix}Decoder):", "    __slots__ = ()", ""]
-        lines += [f"    def parse(self, packet: bytes, view: Any, end: int, {head}) -> {kind.__name__}:"]
+        lines += [f"    def parse(self, packet: bytes, at: i64, end: i64, absent: bool, {head}) -> {kind.__name__}:"]
         lines += ["    " + line for line in [*text.lines, ""]]
         decoders.append(f"    {int(opcode):#x}: {name}({size}),  # {layout.title}")
     lines += ["", f"DECODERS: Final[dict[int, {family.prefix}Decoder]] = {{", *decoders, "}"]
@@ -398,9 +404,9 @@ def module_of(family: CodecFamily) -> str:
                for each in family.imports]  # fmt: skip
     imports.append(f"from mrc_host.proto.wire.reading import {', '.join(reads)}")
     constants = [f"{name}: Final = {value}" for name, value in _CONSTANTS.items()] if of_mrc else []
-    constants += [f"{name}: Final = {call}" for name, call in structs.items()]
+    constants += [f"{name}: Final = {form.encode()!r}" for name, form in forms.items()]
     begin = _HEADER.format(
-        title=family.title, imports="\n".join(sorted(imports)), pads=PADS, head=head, constants="\n".join(constants),
+        title=family.title, imports="\n".join(sorted(imports)), head=head, constants="\n".join(constants),
         prefix=family.prefix, message=family.message, base=family.base, signatures=family.signatures.__name__,
     )  # fmt: skip
     return "\n".join(map(_wrapped, f"{begin}\n{body}\n".split("\n")))
@@ -414,31 +420,33 @@ def _wrapped(line: str) -> str:
         line = line.replace(" import ", " import (") + ")"
     indent = " " * (len(line) - len(line.lstrip()))
     begin, end = line.index("(") + 1, line.rindex(")")
-    rows, depth = [f"{indent}   "], 0
-    for argument in re.split(r"(?<=,) ", line[begin:end]):
-        # A comma within brackets of an argument is none between arguments.
-        if depth or len(rows[-1]) + 1 + len(argument) <= WIDTH:
-            rows[-1] += f" {argument}"
+    rows, argument = [f"{indent}   "], ""
+    for piece in re.split(r"(?<=,) ", line[begin:end]):
+        argument += f" {piece}"
+        if sum(map(argument.count, "([")) > sum(map(argument.count, ")]")):
+            continue  # This comma is within brackets.
+        if len(rows[-1]) + len(argument) <= WIDTH:
+            rows[-1] += argument
         else:
-            rows.append(f"{indent}    {argument}")
-        depth += sum(map(argument.count, "([")) - sum(map(argument.count, ")]"))
+            rows.append(f"{indent}   {argument}")
+        argument = ""
     return "\n".join([line[:begin], *rows, f"{indent}{line[end:]}"])
 
 
-_READS: Final = ("i8", "i16", "i32", "u8", "u16", "u32", "u64")
+_READS: Final = ("i8", "i16", "i32", "part", "u8", "u16", "u32", "u64")
 
 
 def _read_head() -> list[str]:
-    """Return the text of `read_head(packet)`, which gives the words of `HEAD`; the packet is at least that long."""
+    """Return the text of `read_head(packet, at)`, which gives the words of `_HEAD` from a place on."""
     kinds, values, offset = [], [], 0
     for word in _HEAD:
         if word.read:
             kinds.append("bytes" if word.code.endswith("s") else "i64")
-            values.append(f"{read_of(word, str(offset))},  # {', '.join(item.name for item in word.items)}")
+            values.append(f"{read_of(word, moved('at', offset))},  # {', '.join(item.name for item in word.items)}")
         offset += word.size
-    lines = ["", f"def read_head(packet: bytes) -> tuple[{', '.join(kinds)}]:"]
+    lines = ["", f"def read_head(packet: bytes, at: i64) -> tuple[{', '.join(kinds)}]:"]
     lines += [
-        '    """Return the words of the IPv6, UDP and BTH headers; the packet is at least that long."""',
+        '    """Return the words of the IPv6, UDP and BTH headers that begin at a place; all of them are there."""',
         "    return (",
     ]
     return [*lines, *(f"        {value}" for value in values), "    )", ""]

@@ -51,6 +51,8 @@ SOURCES: Final = (
     "native.py",
 )
 
+_SUFFIXES: Final = (".py", ".c", ".h")
+
 
 def _python() -> str:
     """Return the name of the Pythons that can load what this one builds.
@@ -70,7 +72,9 @@ def key() -> str:
     digest = hashlib.blake2b(f"{_python()} {platform.machine()}".encode(), digest_size=16)
     for source in SOURCES:
         place = PACKAGE / source
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        for path in (
+            sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES) if place.is_dir() else [place]
+        ):
             content = path.read_bytes()
             digest.update(f"{path.relative_to(PACKAGE)} {len(content)}\n".encode())
             digest.update(content)

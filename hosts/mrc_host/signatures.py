@@ -46,7 +46,8 @@ def encodes(*opcodes: int, **given: str) -> Callable[[F], F]:
     Parameters are fields of the layout by name; fields that are no parameter get their default. `given` has the
     expression of a field that is not simply the parameter of its name. Besides, by name: `self` (with `udp_port`,
     `p_key` and the ICRC constants), `addresses`, `entropy` (`packet_entropy` where a header has an `entropy`),
-    `traffic_class`, `opcode` where there are several, `payload`. TSETH is there unless `tx_timestamp` is NO_TIMESTAMP.
+    `traffic_class`, `opcode` where there are several, `outer` (what goes around the packet), `payload`, of which `size`
+    bytes from `begin` on are sent, or all if that is negative. TSETH is there unless `tx_timestamp` is NO_TIMESTAMP.
     """
 
     def declare(method: F) -> F:
@@ -79,6 +80,9 @@ class Signatures(Sealing):
         payload: Buffer,
         immediate: int = 0,
         se: int = 0,
+        begin: int = 0,
+        size: int = -1,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode one WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
         raise NotImplementedError
@@ -112,6 +116,7 @@ class Signatures(Sealing):
         restore_cwnd: int,
         rcv_cwnd_pen: int,
         rcvd_bytes: int,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode a SACK. BTH.PSN is `cack_psn`. With `pr` the probe id goes where `ack_psn_offset` is."""
         raise NotImplementedError
@@ -134,6 +139,7 @@ class Signatures(Sealing):
         vendor_info: int = 0,
         cc_type: int = 2,
         cc_flags: int = 0,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode a NACK. BTH.PSN is `nack_psn`."""
         raise NotImplementedError
@@ -148,6 +154,7 @@ class Signatures(Sealing):
         psn: int,
         syndrome: int,
         msn: int,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode a transport ACK or NAK of everything up to `psn`."""
         raise NotImplementedError
@@ -166,6 +173,7 @@ class Signatures(Sealing):
         *,
         psn: int = 0,
         vendor_info: int = 0,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode a RELIABILITY PROBE REQUEST; it consumes no PSN."""
         raise NotImplementedError
@@ -183,6 +191,7 @@ class Signatures(Sealing):
         *,
         dest_qp: int = 2,
         vendor_info: int = 0,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode a port status update (op 0) or EV probe (op 1)."""
         raise NotImplementedError
@@ -198,6 +207,7 @@ class Signatures(Sealing):
         tx_timestamp: int,
         *,
         dest_qp: int = 2,
+        outer: bytes = b"",
     ) -> bytes:
         """Answer the request whose id it echoes."""
         raise NotImplementedError
@@ -225,6 +235,9 @@ class RoceSignatures(Sealing):
         immediate: int,
         payload: Buffer,
         se: int = 0,
+        begin: int = 0,
+        size: int = -1,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode one packet of an RDMA WRITE."""
         raise NotImplementedError
@@ -245,6 +258,9 @@ class RoceSignatures(Sealing):
         immediate: int,
         payload: Buffer,
         se: int = 0,
+        begin: int = 0,
+        size: int = -1,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode one packet of a SEND."""
         raise NotImplementedError
@@ -260,6 +276,7 @@ class RoceSignatures(Sealing):
         va: int,
         rkey: int,
         dma_length: int,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode an RDMA READ Request."""
         raise NotImplementedError
@@ -276,6 +293,9 @@ class RoceSignatures(Sealing):
         syndrome: int,
         msn: int,
         payload: Buffer,
+        begin: int = 0,
+        size: int = -1,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode one packet of a READ response."""
         raise NotImplementedError
@@ -293,6 +313,7 @@ class RoceSignatures(Sealing):
         rkey: int,
         swap_or_add: int,
         compare: int,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode an atomic request."""
         raise NotImplementedError
@@ -308,18 +329,37 @@ class RoceSignatures(Sealing):
         syndrome: int,
         msn: int,
         original: int,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode the answer to an atomic request."""
         raise NotImplementedError
 
     @encodes(CNP)
-    def _encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, payload: Buffer) -> bytes:
+    def _encode_cnp(
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        dest_qp: int,
+        payload: Buffer,
+        begin: int = 0,
+        size: int = -1,
+        outer: bytes = b"",
+    ) -> bytes:
         """Encode a CNP, but for BECN."""
         raise NotImplementedError
 
     @encodes(ACKNOWLEDGE, msn="msn & 0xFFFFFF")
     def encode_acknowledge(
-        self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int
+        self,
+        addresses: bytes,
+        entropy: int,
+        traffic_class: int,
+        dest_qp: int,
+        psn: int,
+        syndrome: int,
+        msn: int,
+        outer: bytes = b"",
     ) -> bytes:
         """Encode an ACK or NAK."""
         raise NotImplementedError

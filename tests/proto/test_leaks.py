@@ -14,6 +14,7 @@ from mrc_host.proto.config import EndpointConfig, EvConfig, EvMode, PortsConfig,
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import EvState
+from mrc_host.proto.wire import framing
 
 PLANES = 2
 SLACK = 64 << 10  # what the interpreter and its caches may come and go by
@@ -86,12 +87,12 @@ def growth(count: int, core: Endpoint, act: Callable[[Endpoint, int], None]) -> 
     try:
         for number in range(warm):
             act(core, number)
-        core.context.codec._constants.clear()
+        framing._constants.clear()
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
         for number in range(warm, warm + count):
             act(core, number)
-        core.context.codec._constants.clear()
+        framing._constants.clear()
         gc.collect()
         return tracemalloc.get_traced_memory()[0] - before
     finally:

@@ -415,6 +415,11 @@ def test_srv6_path_follows_the_ev(segments: int) -> None:
     s.net.rules.append(lambda n, h, p, i, packet: "drop" if packet[6] == 17 else None)  # all must be encapsulated
     write = s.bench.post(s.connection, 40 * MTU, immediate=1)
     s.until(lambda: write.completed_at is not None)
+    replaced, new = min(s.active(0)), 0x1234
+    s.connection.source.core.replace_ev(s.qp, replaced, new, s.net.now)
+    again = s.bench.post(s.connection, 40 * MTU, immediate=1)
+    s.until(lambda: again.completed_at is not None)
+    assert new in {p.ev for p in s.data()}
     for p in s.sent:
         outer = p.packet.outer
         assert outer is not None

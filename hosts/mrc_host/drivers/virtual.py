@@ -15,18 +15,24 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast
+
+from mypy_extensions import i64
 
 from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
-from mrc_host.proto.wire.icrc import wire_length
+from mrc_host.proto.wire.framing import append_words
+from mrc_host.proto.wire.reading import u16
 
-FOREVER: Final = 1 << 62
-DROPPED: Final = (1 << 64) - 1
+FOREVER: Final = (1 << 61) - 1
+DROPPED: Final = -1  # in the place of when the link is free
 NS_BITS: Final = 8_000_000_000  # bits of a byte times ns of a second
+_MOST: Final = (1 << 62) - 1  # of a machine word, with room for a sum
 
 
 #: Time, place, packet, and how many bytes are missing before its ICRC.
 Arrival: TypeAlias = tuple[int, int, bytes, int]
+# The same in this module. A tuple of known types would be taken apart and made again wherever it is passed on.
+_Arrival: TypeAlias = tuple[Any, ...]
 
 
 class VirtualFabric(Protocol):
@@ -48,12 +54,13 @@ class VirtualFabric(Protocol):
     def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
         """Return the entry of `transmitters` for one place."""
 
-    def send(self, words: list[int], parts: list[bytes]) -> None:
-        """Take packets: (place, length, at, free) each, and their bytes. The length's upper 32 bits are how many bytes
-        are missing before the ICRC.
+    def send(self, words: bytearray, parts: list[bytes]) -> None:
+        """Take packets: (place, length, at, free) each, of 64 bits in the machine's order, and their bytes.
+
+        The length's upper 32 bits are how many bytes are missing before the ICRC.
         """
 
-    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int) -> list[Arrival]:
+    def exchange(self, words: bytearray, parts: list[bytes], limit_ns: int, foresee_ns: int) -> list[Arrival]:
         """Do `send`, then run until something is delivered or the limit is reached.
 
         Returns each delivery, in order, including those that are certain to follow up to
@@ -65,6 +72,15 @@ class _Port:
     """One NIC port of a node and its link, as the fabric has it."""
 
     __slots__ = ("free_ns", "header", "link_ns", "number", "overhead", "place", "queue", "rate", "rest")
+
+    # Machine words, declared for the compiler.
+    free_ns: i64
+    link_ns: i64
+    overhead: i64
+    place: i64
+    queue: i64
+    rate: i64
+    rest: i64
 
     def __init__(self, number: int, place: int, header: bytes) -> None:
         self.number = number
@@ -82,10 +98,14 @@ class _ScheduledNode:
     """A node and its ports.
 
     `due`: when it is to be woken; `queued`: the same, as the driver's heap has it; `timer`: the earliest time at which
-    its own timer can be due; `inbox`: what arrives next, with the port instead of the place.
+    its own timer can be due; `inbox`: what arrives next.
     """
 
     __slots__ = ("due", "held", "inbox", "node", "number", "ports", "queued", "runs", "timer", "unread")
+
+    due: i64
+    queued: i64
+    timer: i64
 
     def __init__(self, number: int, node: NodeInterface, ports: list[_Port]) -> None:
         self.number = number
@@ -94,7 +114,7 @@ class _ScheduledNode:
         self.due = FOREVER
         self.queued = FOREVER
         self.timer = FOREVER
-        self.inbox: list[Arrival] = []
+        self.inbox: list[_Arrival] = []
         self.runs = True
         #: What has arrived for a node that does not run: (port, packet, missing); None: it will never be read.
         self.held: list[tuple[int, bytes, int]] | None = None
@@ -129,19 +149,21 @@ class VirtualDriver:
         self._seats: list[_ScheduledNode] = []
         self._by_name: dict[str, _ScheduledNode] = {}
         #: By place: whose port, and which.
-        self._where: list[tuple[_ScheduledNode, int] | None] = [None] * len(headers)
+        self._seat_at: list[_ScheduledNode | None] = [None] * len(headers)
+        self._number_at: list[int] = [0] * len(headers)
         for number, (name, node) in enumerate(nodes.items()):
             ports = [_Port(index, place, headers[place]) for index, place in enumerate(places[name])]
             seat = _ScheduledNode(number, node, ports)
             self._seats.append(seat)
             self._by_name[name] = seat
             for port in ports:
-                self._where[port.place] = (seat, port.number)
+                self._seat_at[port.place] = seat
+                self._number_at[port.place] = port.number
         #: Wakes as (time << _shift | number), stale ones among them.
         self._wakes: list[int] = []
         self._shift = max(len(self._seats) - 1, 1).bit_length()
         #: What nodes have sent and the fabric has not received yet (see `VirtualFabric.send`).
-        self._words: list[int] = []
+        self._words = bytearray()
         self._parts: list[bytes] = []
         self._ahead = 0
         self.now = fabric.now_ns
@@ -197,7 +219,7 @@ class VirtualDriver:
         self._go(end_ns)
         self.now = max(self.now, end_ns)
 
-    def _react_all(self, arrivals: list[Arrival], known_ns: int, end_ns: int) -> None:
+    def _react_all(self, arrivals: list[_Arrival], known_ns: int, end_ns: int) -> None:
         """Let the nodes do what is due up to `known_ns` and before `end_ns`.
 
         `arrivals` are all that arrives until `known_ns`.
@@ -207,15 +229,15 @@ class VirtualDriver:
             self.now = until
         limit = min(known_ns + 1, end_ns)
         concerned: list[_ScheduledNode] = []
-        where = self._where
-        for time_ns, place, packet, missing in arrivals:
-            found = where[place] if place >= 0 else None
-            if found is None:
+        seat_at = self._seat_at
+        for arrival in arrivals:
+            place: i64 = arrival[1]
+            owner = seat_at[place] if place >= 0 else None
+            if owner is None:
                 continue
-            seat, index = found
-            if not seat.inbox:
-                concerned.append(seat)
-            seat.inbox.append((time_ns, index, packet, missing))
+            if not owner.inbox:
+                concerned.append(owner)
+            owner.inbox.append(arrival)
         mask = (1 << self._shift) - 1
         while self._next_wake() < limit:
             seat = self._seats[heapq.heappop(self._wakes) & mask]
@@ -225,10 +247,10 @@ class VirtualDriver:
         for seat in concerned:
             self._react(seat, limit)
 
-    def _take_sent(self) -> tuple[list[int], list[bytes]]:
+    def _take_sent(self) -> tuple[bytearray, list[bytes]]:
         """Return what nodes have sent and the fabric has not received yet, and forget it (see `VirtualFabric.send`)."""
         words, parts = self._words, self._parts
-        self._words, self._parts = [], []
+        self._words, self._parts = bytearray(), []
         return words, parts
 
     def _go(self, end_ns: int) -> None:
@@ -243,7 +265,7 @@ class VirtualDriver:
             # No packet that a node sends when it wakes up reaches a switch before this.
             limit = max(min(wake + self._ahead, end_ns), fabric.now_ns)
             words, parts = self._take_sent()
-            arrivals = fabric.exchange(words, parts, limit, end_ns)
+            arrivals = cast("list[_Arrival]", fabric.exchange(words, parts, limit, end_ns))
             if fabric.surprises:
                 self._enter()  # another caller has changed a link meanwhile
             self._react_all(arrivals, fabric.known_ns, end_ns)
@@ -257,10 +279,13 @@ class VirtualDriver:
         inbox = seat.inbox
         if inbox:
             seat.inbox = []
-            for time_ns, index, packet, missing in inbox:
+            number_at = self._number_at
+            for arrival in inbox:
+                time_ns: i64 = arrival[0]
                 while seat.due < time_ns:
                     self._wake_up(seat)
-                self._arrive(seat, time_ns, index, packet, missing)
+                place: i64 = arrival[1]
+                self._arrive(seat, time_ns, number_at[place], arrival[2], arrival[3])
         while seat.due < limit_ns:
             self._wake_up(seat)
         self._schedule(seat)
@@ -346,18 +371,20 @@ class VirtualDriver:
 
     def _send(self, port: _Port, packet: bytes, now: int) -> None:
         """Note a packet for the fabric, and when its link has carried it."""
-        length = len(packet) + self._header_bytes
+        length: i64 = len(packet) + self._header_bytes
         told = length
         if self.length_only:
-            missing = wire_length(packet) - len(packet)
+            missing: i64 = 40 + u16(packet, 4) - len(packet)  # the length of an IPv6 packet less what is there
             length += missing
             told = length | missing << 32
         rate = port.rate
+        at: i64 = now
         free = port.link_ns
-        if free < now:
-            free = now
-        if rate and port.queue and (free - now) * rate // NS_BITS + length > port.queue:
-            self._words += (port.place, told, now, DROPPED)
+        if free < at:
+            free = at
+        behind = free - at
+        if rate and port.queue and (behind > _MOST // rate or behind * rate // NS_BITS + length > port.queue):
+            append_words(self._words, port.place, told, at, DROPPED)
         else:
             if rate:
                 scaled = (length + port.overhead) * NS_BITS + port.rest
@@ -366,6 +393,6 @@ class VirtualDriver:
             port.link_ns = free
             if free > port.free_ns:
                 port.free_ns = free
-            self._words += (port.place, told, now, free)
+            append_words(self._words, port.place, told, at, free)
         self._parts.append(port.header)
         self._parts.append(packet)

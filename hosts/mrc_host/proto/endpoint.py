@@ -200,7 +200,13 @@ class Endpoint(PathControl):
             room -= size
             packets.append(packet)
         if context.ring.senders and not control:
-            room = context.ring.fill(port, now, room, packets, self._sender_failed)
+            ring = context.ring
+            room = ring.fill(port, now, room, packets)
+            while ring.failed is not None:
+                sender, error = ring.failed
+                ring.failed = None
+                self._sender_failed(sender, error)
+                room = ring.fill(port, now, room, packets)
         if packets:
             entry.sent_packets += len(packets)
             entry.sent_bytes += budget_bytes - room

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from mrc_host.proto.congestion.qpcc import Qpcc, Sender
@@ -17,18 +16,17 @@ PORT: Final = 2  # not on this port now; perhaps on another one
 AHEAD: Final = 3  # this port has carried more to the peer than the others: let them catch up
 BUDGET: Final = 4  # the packet does not fit the port's room
 
-Faulty = Callable[[Sender, Exception], None]
-
 
 class SendRing:
     """A sender is in the ring, or waits for its window (`Qpcc.waiting`), or has nothing that may be sent now."""
 
-    __slots__ = ("_timers", "length_only", "senders")
+    __slots__ = ("_timers", "failed", "length_only", "senders")
 
     def __init__(self, timers: TimerQueue, length_only: bool = False) -> None:
         self._timers = timers
         self.length_only = length_only  # packets lack their payload, which takes its room all the same
         self.senders: deque[Sender] = deque()
+        self.failed: tuple[Sender, Exception] | None = None
 
     def wake(self, sender: Sender) -> None:
         """Put a sender that may have something to send into the ring unless it is there."""
@@ -60,27 +58,27 @@ class SendRing:
             sender.waiting = False
             sender.qpcc.waiting.remove(sender)
 
-    def fill(self, port: int, now: int, room: int, packets: list[bytes], faulty: Faulty) -> int:
+    def fill(self, port: int, now: int, room: int, packets: list[bytes]) -> int:
         """Append packets for `port`, at most `room` bytes together, in turn; return the room that is left.
 
-        An exception of a sender goes to `faulty`, and the sender out of the ring.
+        An exception of a sender ends this; it is then in `failed` with its sender, which is out of the ring.
         """
         ring = self.senders
         stuck = 0  # senders seen in a row that have nothing for this port
-        blocked: list[Qpcc] = []  # window closed, or this port has run ahead of the others
+        blocked: list[Qpcc] | None = None  # window closed, or this port has run ahead of the others
         held = 0  # their senders in the ring
         while stuck + held < len(ring):
             sender = ring[0]
             qpcc = sender.qpcc
-            if blocked and qpcc in blocked:
+            if blocked is not None and qpcc in blocked:
                 ring.rotate(-1)
                 continue
             try:
                 sent = sender.emit(port, now, room)
             except Exception as error:  # noqa: BLE001 - whose fault it is, and what to do, the endpoint knows
-                faulty(sender, error)
+                self.failed = (sender, error)
                 self.withdraw(sender)
-                continue
+                break
             if isinstance(sent, bytes):
                 packets.append(sent)
                 room -= wire_length(sent) if self.length_only else len(sent)
@@ -91,7 +89,7 @@ class SendRing:
                 ring.rotate(-1)
                 stuck += 1
             elif sent == AHEAD:
-                blocked.append(qpcc)
+                blocked = [*blocked, qpcc] if blocked is not None else [qpcc]
                 held += qpcc.in_ring
                 stuck = 0
             elif sent == BUDGET:
@@ -106,7 +104,7 @@ class SendRing:
                 if sent == WINDOW:
                     sender.waiting = True
                     qpcc.waiting.append(sender)
-                    blocked.append(qpcc)
+                    blocked = [*blocked, qpcc] if blocked is not None else [qpcc]
                     held += qpcc.in_ring
                     stuck = 0
                 elif qpcc.waiting:

@@ -54,18 +54,22 @@ class TimerQueue:
     The heap holds serial numbers only, so that a cancelled timer does not keep its owner alive until its deadline.
     """
 
-    __slots__ = ("_armed", "_heap", "_live", "_serial")
+    __slots__ = ("_armed", "_first", "_heap", "_known", "_live", "_serial")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int]] = []  # (deadline, serial)
         self._live: dict[int, tuple[TimerKind, Timed]] = {}  # by serial
         self._armed: dict[tuple[TimerKind, Timed], tuple[int, int]] = {}  # (deadline, serial)
         self._serial = 0
+        # The earliest deadline, while it is known: it is asked for far more often than a timer changes.
+        self._first: int | None = None
+        self._known = True
 
     def arm(self, kind: TimerKind, owner: Timed, deadline: int) -> None:
         """Set the deadline (ns), replacing one that was set before."""
         key = (kind, owner)
         live = self._live
+        self._known = False
         before = self._armed.get(key)
         if before is not None:
             del live[before[1]]
@@ -93,6 +97,7 @@ class TimerQueue:
         """Forget the timer if it is pending."""
         armed = self._armed.pop((kind, owner), None)
         if armed is not None:
+            self._known = False
             del self._live[armed[1]]
 
     def cancel_owner(self, owner: Timed) -> None:
@@ -102,19 +107,20 @@ class TimerQueue:
 
     def next_deadline(self) -> int | None:
         """Return the earliest pending deadline, or None."""
-        heap, live = self._heap, self._live
-        while heap:
-            deadline, serial = heap[0]
-            if serial in live:
-                return deadline
-            heapq.heappop(heap)
-        return None
+        if not self._known:
+            heap, live = self._heap, self._live
+            while heap and heap[0][1] not in live:
+                heapq.heappop(heap)
+            self._first = heap[0][0] if heap else None
+            self._known = True
+        return self._first
 
     def pop_due(self, now: int) -> tuple[TimerKind, Timed] | None:
         """Remove and return the earliest timer that is due at `now`, or None."""
         deadline = self.next_deadline()
         if deadline is None or deadline > now:
             return None
+        self._known = False
         _, serial = heapq.heappop(self._heap)
         key = self._live.pop(serial)
         del self._armed[key]

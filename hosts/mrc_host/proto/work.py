@@ -14,11 +14,11 @@ MIDDLE: Final = int(Opcode.WRITE_MIDDLE)
 
 
 class WriteRequest:
-    """One posted WRITE or WriteIMM. `first` and `last` are its PSNs."""
+    """One posted WRITE or WriteIMM. `first` and `last` are its PSNs; `whole` is its view where that is in memory."""
 
     __slots__ = (
         "first", "immediate", "is_imm", "last", "last_opcode", "length", "msn", "only_opcode", "posted_ns", "rkey",
-        "rqmsn", "solicited", "va", "view", "wr_id",
+        "rqmsn", "solicited", "va", "view", "whole", "wr_id",
     )  # fmt: skip
 
     def __init__(
@@ -26,6 +26,7 @@ class WriteRequest:
     ) -> None:
         self.wr_id = wr_id
         self.view = view
+        self.whole: memoryview | None = view if isinstance(view, memoryview) else None
         self.length = len(view)
         self.va = va
         self.rkey = rkey

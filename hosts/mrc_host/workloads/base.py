@@ -313,8 +313,15 @@ class Workload(abc.ABC, Generic[P]):
 
     def check_pattern(self, first: int, nbytes: int, seed: int) -> None:
         """Compare what arrived at byte `first` of the own region, if it holds data, with the pattern it must be."""
-        if self.has_data:
-            self.check(self.memory[first : first + nbytes], pattern(seed, nbytes))
+        if not self.has_data:
+            return
+        got, want = self.memory[first : first + nbytes], pattern(seed, nbytes)
+        words = nbytes // 8 * 8
+        # Nearly always all is as it must be, which eight bytes at a time show in half the time.
+        if np.array_equal(got[:words].view(np.uint64), want[:words].view(np.uint64)):
+            got, want = got[words:], want[words:]
+            self.progress.bytes_verified += words
+        self.check(got, want)
 
     def check(self, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> None:
         """Compare the data that arrived with the expected data, element by element."""

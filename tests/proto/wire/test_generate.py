@@ -57,7 +57,10 @@ def test_any_header_packs_and_unpacks_as_the_readable_codec_does(header: fields.
     given = {item.name: 0 for item in header.fields} | {
         name: value if name in constants and value >= 0 else name for name, value in values.items()
     }
-    text.add(0, f"def make({', '.join(values)}):", f"    return {text.pack([header], given)}")
+    name, expressions = text.pack([header], given)
+    text.add(
+        0, f"def make({', '.join(values)}):", "    return struct.pack({}, {})".format(name, ", ".join(expressions))
+    )
     raw = function(text, "make")(**values)
     assert raw == packet.pack(header, values)
     wanted = set(data.draw(st.lists(st.sampled_from(sorted(values)), unique=True)) if values else [])
@@ -74,8 +77,8 @@ def test_any_header_packs_and_unpacks_as_the_readable_codec_does(header: fields.
 def function(text: generate.FunctionText, name: str) -> Any:
     """Return a function of a text."""
     names = {"struct": struct, **vars(reading)}
-    structs = [f"{each} = {call}" for each, call in text.structs.items()]
-    exec("\n".join([*structs, *text.lines]), names)
+    forms = [f"{each} = {form!r}" for each, form in text.forms.items()]
+    exec("\n".join([*forms, *text.lines]), names)
     return names[name]
 
 
@@ -139,7 +142,7 @@ def test_a_new_header_needs_a_class_a_layout_and_a_signature() -> None:
         assert packet.icrc(made[:40], made[40:-4]) == made[-4:]
         decoder = made_of["DECODERS"][Opcode.ACK]
         assert decoder.size == len(made)
-        shown = decoder.parse(made, made, 0, 0xD1, 5, 6, 0, 9, 0, 46, bytes(32), 0xFFFF, 28)
+        shown = decoder.parse(made, 0, 0, False, 0xD1, 5, 6, 0, 9, 0, 46, bytes(32), 0xFFFF, 28)
         assert (shown.colour, shown.width, shown.depth, shown.packet_entropy) == (0xA, 7, -2, 9)
     finally:
         del fields.HEADERS["XETH"]

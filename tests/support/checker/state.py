@@ -311,8 +311,8 @@ class _Walk:
     def _timers(self, queue: Any) -> None:
         """Encode the timers that are pending, in the order in which they are due."""
         self._seen[id(queue)] = len(self._seen)
-        self._save(queue, _ATTRIBUTES, (("_heap", "_live", "_armed", "_serial"),
-                                        (queue._heap, queue._live, queue._armed, queue._serial)))  # fmt: skip
+        names = ("_heap", "_live", "_armed", "_serial", "_first", "_known")
+        self._save(queue, _ATTRIBUTES, (names, tuple(getattr(queue, name) for name in names)))
         self._save(queue._heap, _SLICES, queue._heap[:])
         self._save(queue._live, _DICT, dict(queue._live))
         self._save(queue._armed, _DICT, dict(queue._armed))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
 from mrc_host.drivers.virtual import FOREVER
 from p4lite.switch.fabric.fabric import Fabric, Port
+from support.switch.words import words
 
 
 class OneAtATime:
@@ -122,6 +123,6 @@ class OneAtATime:
         """Put a packet on a host's link, and note when that is free, unless the host's queue is full."""
         port, header = self.cables[place]
         before = port.stats().drops["host_queue_full"]
-        self.outside.send([place, len(header) + len(packet), now, 0], [header, packet])
+        self.outside.send(words(place, len(header) + len(packet), now, 0), [header, packet])
         if port.stats().drops["host_queue_full"] == before:
             self.free_ns[place] = max(self.free_ns[place], self.outside.transmitter(place)[3])

@@ -12,6 +12,7 @@ from p4lite.switch.fabric.port import Port
 from p4lite.switch.fabric.switch import FabricSwitch
 from p4lite.switch.fabric.values import CloneSession, LinkSettings, QueueLimits, Replica
 from support.switch.hand_program import HandProgram, packet
+from support.switch.words import words
 
 NEVER = (1 << 64) - 1
 
@@ -108,11 +109,11 @@ def test_hosts_at_a_removed_port_are_an_error(way: str, monkeypatch: pytest.Monk
             [
                 both.transmitters,
                 lambda: both.transmitter(1),
-                lambda: both.send([1, 100, 10, 20], [packet()]),
-                lambda: both.exchange([1, 100, 10, 20], [packet()], 100),
+                lambda: both.send(words(1, 100, 10, 20), [packet()]),
+                lambda: both.exchange(words(1, 100, 10, 20), [packet()], 100),
             ]
         )
-        assert other.exchange([], [], 100) == []
+        assert other.exchange(words(), [], 100) == []
 
 
 def test_numbers_that_c_would_cut_are_refused() -> None:
@@ -131,7 +132,7 @@ def test_numbers_that_c_would_cut_are_refused() -> None:
                 ]
             )
         with pytest.raises(FabricError, match="a time is between 0 and"):
-            hosts.exchange([], [], NEVER)
+            hosts.exchange(words(), [], NEVER)
         refused(
             [
                 lambda: port.set_queue(QueueLimits(packets=1 << 64)),

@@ -16,6 +16,7 @@ from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings
 from p4lite.switch.fabric.outside import MISSING_SHIFT
 from p4lite.switch.fabric.values import CreditSettings, PfcSettings, QueueLimits, Replica
 from support.switch.hand_program import HEADER, HandProgram, Op, packet
+from support.switch.words import words
 
 STORED = 64
 TAIL = 4
@@ -105,15 +106,15 @@ def run(frames: list[Frame], settings: LinkSettings, trace: Path, *, whole: bool
     fabric.trace(trace)
     outside = fabric.outside([(switch.port(number), b"") for number in range(1, PORTS + 1)])
     outside.transmitters()
-    words: list[int] = []
+    numbers: list[int] = []
     parts: list[bytes] = []
     for each in sorted(frames, key=lambda frame: frame.at_ns):
-        words += [each.place, each.length | (0 if whole else each.missing << MISSING_SHIFT), each.at_ns, 0]
+        numbers += [each.place, each.length | (0 if whole else each.missing << MISSING_SHIFT), each.at_ns, 0]
         parts.append(each.whole() if whole else each.stored())
-    outside.send(words, parts)
+    outside.send(words(*numbers), parts)
     found = []
     while outside.now_ns < END_NS:
-        found += outside.exchange([], [], END_NS)
+        found += outside.exchange(words(), [], END_NS)
     fabric.trace(None)
     seen = Seen(
         [(time, place, len(data) + missing, holds(data)) for time, place, data, missing in found],
@@ -182,7 +183,7 @@ def test_captures_show_the_length_and_the_headers(tmp_path: Path) -> None:
     outside = fabric.outside([(switch.port(number), b"") for number in (1, 2)])
     outside.transmitters()
     frame = Frame(0, 0, packet(Op.FORWARD, 2, stamp=False, size=60, fill=9), 1000)
-    outside.exchange([0, 1064 | 1000 << MISSING_SHIFT, 0, 0], [frame.stored()], 10**6)
+    outside.exchange(words(0, 1064 | 1000 << MISSING_SHIFT, 0, 0), [frame.stored()], 10**6)
     switch.port(2).capture(None)
     content = (tmp_path / "2.pcapng").read_bytes()
     at = content.index(struct.pack("<II", 60, 1064))
@@ -196,5 +197,5 @@ def test_frames_that_lack_too_much_are_refused() -> None:
     outside = fabric.outside([(switch.add_port(1), b"")])
     for length, missing in ((100, 37), (100, 100), (100, 1 << 31), (0, 1)):
         with pytest.raises((FabricError, ValueError)):
-            outside.send([0, length | missing << MISSING_SHIFT, 0, 0], [bytes(max(length - missing, 0))])
-    outside.send([0, 100 | 36 << MISSING_SHIFT, 0, 0], [bytes(64)])
+            outside.send(words(0, length | missing << MISSING_SHIFT, 0, 0), [bytes(max(length - missing, 0))])
+    outside.send(words(0, 100 | 36 << MISSING_SHIFT, 0, 0), [bytes(64)])

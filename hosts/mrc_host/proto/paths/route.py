@@ -10,11 +10,9 @@ from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.member import Member
 from mrc_host.proto.timers import Timed, TimerKind
-from mrc_host.proto.wire.encap import encapsulate
+from mrc_host.proto.wire.encap import outer_header, wrapped
 
-_OUTER_BYTES: Final = 40
-_SRH_BYTES: Final = 8
-_MAX_PATHS: Final = 4096  # cached SRv6 paths; an EV universe is smaller
+_MAX_OUTERS: Final = 4096  # an EV universe is smaller
 _LONG_AGO: Final = 64  # RTTs; questions at the tail of a message come sooner
 _PATH_SHIFT: Final = 16  # fabrics route by the upper half of an EV, in the flow label; the lower is the UDP port
 
@@ -50,8 +48,8 @@ class Route(Timed):
     """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
 
     __slots__ = (
-        "_mirrors", "_prober", "doubted_ns", "guessed", "inbound_ns", "outer_bytes", "paths", "peer", "proven_ns",
-        "qps", "reverse", "universe",
+        "_by_number", "_mirrors", "_outers", "_prober", "doubted_ns", "guessed", "inbound_ns", "outer_bytes", "peer",
+        "proven_ns", "qps", "reverse", "universe",
     )  # fmt: skip
 
     def __init__(self, peer: Destination, universe: EvUniverse, prober: ReverseProber) -> None:
@@ -61,7 +59,10 @@ class Route(Timed):
         self.universe = universe
         self.qps: list[Member] = []
         self.inbound_ns = -1
-        self.paths: dict[int, Srv6Path] = {}
+        #: By EV (its value), what goes around packets on its path; empty where they go as they are.
+        self._outers: dict[int, bytes] = {}
+        #: The same by the number of the EV, where it was asked for; empty before anything was.
+        self._by_number: list[bytes | None] = []
         self.outer_bytes = self._outer_bytes()
         # One known-good EV per plane for control packets; random until one proves good.
         choice = peer.context.rng.choice
@@ -146,35 +147,39 @@ class Route(Timed):
         shape_only = universe.config.resolver is None and universe.config.mode is EvMode.GENERATED
         longest = 0
         for value in universe.values[:1] if shape_only else universe.values:
-            path = self._path(value)
-            if path is None:
+            outer = self.outer(value)
+            if not outer:
                 return 0
-            segments = len(path.segments)
-            longest = max(longest, _OUTER_BYTES + (_SRH_BYTES + 16 * segments if segments else 0))
+            longest = max(longest, len(outer))
         return longest
 
-    def _path(self, ev: int) -> Srv6Path | None:
-        path = self.paths.get(ev)
-        if path is None:
-            path = path_to(self.universe, ev, self.peer.addresses)
-            if path is None:
-                return None
-            if len(self.paths) >= _MAX_PATHS:
-                self.paths.clear()
-            self.paths[ev] = path
-        return path
+    def outer(self, ev: int) -> bytes:
+        """Return what goes around a packet on an EV (its value), see `encap.outer_header`; empty for nothing."""
+        outer = self._outers.get(ev)
+        return outer if outer is not None else self._new_outer(ev)
 
-    def wrap(self, packet: bytes, ev: int) -> bytes:
-        """Return the packet in its SRv6 encapsulation; `outer_bytes` is 0 when there is none."""
-        path = self.paths.get(ev) or self._path(ev)
-        if path is None:
-            return packet
-        return encapsulate(packet, path.source or self.peer.addresses[:16], path.destination, path.segments)
+    def outer_of(self, number: int) -> bytes:
+        """Return `outer` of the EV with this number in the profile, which every packet of data asks for."""
+        if not self._by_number:
+            self._by_number = [None] * len(self.universe.values)
+        outer = self._by_number[number]
+        if outer is None:
+            outer = self._by_number[number] = self.outer(self.universe.values[number])
+        return outer
+
+    def _new_outer(self, ev: int) -> bytes:
+        addresses = self.peer.addresses
+        path = path_to(self.universe, ev, addresses)
+        if len(self._outers) >= _MAX_OUTERS:
+            self._outers.clear()
+        outer = b"" if path is None else outer_header(path.source or addresses[:16], path.destination, path.segments)
+        self._outers[ev] = outer
+        return outer
 
     def send(self, packet: bytes, ev: int, plane: int) -> None:
         """Queue a control packet that was encoded with `ev` on the port of `plane`."""
         if self.outer_bytes:
-            packet = self.wrap(packet, ev)
+            packet = wrapped(self.outer(ev), packet)
         self.peer.context.ports.enqueue(plane, packet)
 
     def any_ev(self, plane: int) -> int:
@@ -196,7 +201,8 @@ class Route(Timed):
 
     def replaced(self, old: int, new: int) -> None:
         """Forget a value of the profile that was replaced."""
-        self.paths.pop(old, None)
+        self._outers.pop(old, None)
+        self._by_number = []
         self.reverse = [new if value == old else value for value in self.reverse]
 
 

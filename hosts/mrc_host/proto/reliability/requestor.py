@@ -22,6 +22,7 @@ from mrc_host.proto.send_ring import AHEAD, BUDGET, IDLE, PORT, WINDOW
 from mrc_host.proto.stats import RequestorCounters
 from mrc_host.proto.timers import TimerKind
 from mrc_host.proto.wire.fields import Nak
+from mrc_host.proto.wire.framing import Buffer
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, NO_TIMESTAMP, Ack, Sack
 from mrc_host.proto.wire.psn import MPR_UNIT, PSN_HALF, PSN_MASK, extend
 from mrc_host.proto.work import FIRST, MIDDLE, WorkQueue, WriteRequest
@@ -294,19 +295,24 @@ class Requestor(Sender):
         context = association.context
         request, offset, psn = sent.request, sent.offset, sent.psn
         value = association.evs.universe.values[sent.ev]
+        route = association.route
+        payload: Buffer | None = request.whole
+        begin = offset
+        if payload is None:
+            payload, begin = request.view[offset:end], 0  # which reads the memory of a program
         packet = context.codec.encode_data(
             association.peer.addresses, value, tc, opcode, association.remote_number, psn & PSN_MASK, flags,
             request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
-            request.va + offset, request.rkey, request.length, request.view[offset:end], request.immediate,
-            1 if request.solicited and end == request.length else 0,
+            request.va + offset, request.rkey, request.length, payload, request.immediate,
+            1 if request.solicited and end == request.length else 0, begin, end - offset,
+            route.outer_of(sent.ev) if route.outer_bytes else b"",
         )  # fmt: skip
         if context.trace is not None:
             context.trace(
                 now, "packet:sent", qpn=association.number, psn=psn & PSN_MASK, ev=value, port=sent.plane,
                 size=sent.size, tx=sent.count, new=sent.count == 1,
             )  # fmt: skip
-        route = association.route
-        return route.wrap(packet, value) if route.outer_bytes else packet
+        return packet
 
     def _retransmit(self, port: int, now: int, room: int) -> bytes | int:
         """Retransmit the first lost packet: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""

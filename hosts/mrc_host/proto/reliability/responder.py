@@ -483,7 +483,8 @@ class Responder(Timed):
             bitmap = bits
         attributes = association.attributes
         plane = port if peer.planes >> port & 1 else peer.control_plane(port)
-        reverse = association.route.reverse[plane]
+        route = association.route
+        reverse = route.reverse[plane]
         packet = context.codec.encode_sack(
             peer.addresses,
             reverse,
@@ -507,9 +508,8 @@ class Responder(Timed):
             context.restore,
             context.penalty,
             -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
+            route.outer(reverse) if route.outer_bytes else b"",
         )
-        if association.route.outer_bytes:
-            packet = association.route.wrap(packet, reverse)
         context.ports.enqueue(plane, packet)
         self.counters.sacks_sent += 1
 

@@ -11,12 +11,12 @@ from mrc_host.proto.roce.fast import DECODERS, RoceEncoders
 from mrc_host.proto.roce.messages import (
     RoceMessage,
 )
-from mrc_host.proto.wire.codec import SMALL
 from mrc_host.proto.wire.fast import ECN_AT, FLAGS_AT, LOW_24, PAD, PAD_AT, PAD_BITS, SE_BITS, TVER, read_head
 from mrc_host.proto.wire.fields import NEXT_UDP, Bth, Ipv6, Udp
-from mrc_host.proto.wire.icrc import crc32, with_zeros
+from mrc_host.proto.wire.framing import sealed
+from mrc_host.proto.wire.icrc import with_zeros
 from mrc_host.proto.wire.messages import FLAG_SE
-from mrc_host.proto.wire.packet import Drop, WireError, icrc
+from mrc_host.proto.wire.packet import Drop, WireError
 
 _CNP_PAYLOAD = bytes(16)
 _BECN = 0x40  # in BTH.resv8a
@@ -44,9 +44,9 @@ class RoceCodec(RoceEncoders):
         if total < 64:
             raise WireError(Drop.SHORT, f"{total} bytes of IP packet")
         (
-            word, length, next_header, addresses, source_port, port, udp_length, checksum,
+            word, length, next_header, addresses, source_port, port, udp_length,
             opcode, bits, p_key, dest_qp, flags_psn,
-        ) = read_head(packet)  # fmt: skip
+        ) = read_head(packet, 0)  # fmt: skip
         if word >> 28 != 6:
             raise WireError(Drop.VERSION, f"IP version {word >> 28}")
         if length != total - 40:
@@ -59,20 +59,9 @@ class RoceCodec(RoceEncoders):
             raise WireError(Drop.LENGTH, f"UDP says {udp_length} bytes, {length} arrived")
         if bits and bits & TVER:  # all 0 in most packets
             raise WireError(Drop.TVER, f"{bits & TVER} where 0 should be")
-        view: bytes | memoryview = packet if total <= SMALL else memoryview(packet)
-        if checksum or dest_qp > LOW_24:  # CNPs, and what the shortcut takes for 0
-            if missing:
-                if self.check_icrc and not self._holds(packet, addresses, length):
-                    raise WireError(Drop.ICRC, "mismatch")
-            elif self.check_icrc and icrc(packet[:40], packet[40:-4]) != packet[-4:]:
-                raise WireError(Drop.ICRC, "mismatch")
-            dest_qp &= LOW_24
-        elif self.check_icrc:
-            constant = self._constants.get((addresses, length))
-            if constant is None:
-                constant = self._constant(addresses, length)
-            if (crc32(view[40:-4]) ^ constant).to_bytes(4, "little") != packet[-4:]:
-                raise WireError(Drop.ICRC, "mismatch")
+        if self.check_icrc and not sealed(packet, 0, missing):
+            raise WireError(Drop.ICRC, "mismatch")
+        dest_qp &= LOW_24
         found = DECODERS.get(opcode)
         if found is None:
             raise WireError(Drop.OPCODE, f"opcode {opcode:#04x} is not a RoCE opcode of this endpoint")
@@ -88,14 +77,10 @@ class RoceCodec(RoceEncoders):
                 raise WireError(Drop.LENGTH, f"{total} bytes: the payload is not padded to words")
             if bits:
                 end -= bits >> PAD_AT & PAD
-            if missing:
-                view = memoryview(with_zeros(packet, missing))
-            elif total <= SMALL:
-                view = memoryview(packet)
         try:
             return found.parse(
-                packet, view, end, opcode, dest_qp, flags_psn, word, source_port, word >> ECN_AT & 3, 0, addresses,
-                p_key, udp_length,
+                packet, 0, end, missing > 0, opcode, dest_qp, flags_psn, word, source_port, word >> ECN_AT & 3, 0,
+                addresses, p_key, udp_length,
             )  # fmt: skip
         except IndexError:
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -13,25 +12,24 @@ from mrc_host.proto.roce.messages import (
 )
 from mrc_host.proto.wire.codec import Codec
 from mrc_host.proto.wire.encap import to_ipv4
-from mrc_host.proto.wire.icrc import crc32
+from mrc_host.proto.wire.framing import Buffer, packet
 from mrc_host.proto.wire.packet import Drop, WireError
-from mrc_host.proto.wire.reading import u32, u64
+from mrc_host.proto.wire.reading import part, u32, u64
 
-Buffer = bytes | bytearray | memoryview
-PADS: Final = (b'', b'\x00', b'\x00\x00', b'\x00\x00\x00')
 LENGTH: Final = Drop.LENGTH
-ENCODE_WRITE_PACK_1: Final = struct.Struct("!IHH32sHHH2xBBHII").pack
-ENCODE_WRITE_PACK_2: Final = struct.Struct("!QII").pack
-ENCODE_WRITE_PACK_3: Final = struct.Struct("!I").pack
-ENCODE_SEND_PACK_1: Final = struct.Struct("!IHH32sHHH2xBBHII").pack
-ENCODE_SEND_PACK_2: Final = struct.Struct("!I").pack
-ENCODE_READ_PACK_1: Final = struct.Struct("!II32sHHHIHIIQII").pack
-ENCODE_RESPONSE_PACK_1: Final = struct.Struct("!IHH32sHHH2xBBHII").pack
-ENCODE_RESPONSE_PACK_2: Final = struct.Struct("!I").pack
-ENCODE_ATOMIC_PACK_1: Final = struct.Struct("!II32sHHIB1xHIIQIQQ").pack
-ENCODE_ATOMIC_ACK_PACK_1: Final = struct.Struct("!II32sHHHIHIIIQ").pack
-ENCODE_CNP_PACK_1: Final = struct.Struct("!IHH32sHHH2xHHI4x").pack
-ENCODE_ACKNOWLEDGE_PACK_1: Final = struct.Struct("!II32sHHHIHIII").pack
+ENCODE_WRITE_FORM_1: Final = b'!IHH32sHHH2xBBHIIQIII'
+ENCODE_WRITE_FORM_2: Final = b'!IHH32sHHH2xBBHIIQII'
+ENCODE_WRITE_FORM_3: Final = b'!IHH32sHHH2xBBHIII'
+ENCODE_WRITE_FORM_4: Final = b'!IHH32sHHH2xBBHII'
+ENCODE_SEND_FORM_1: Final = b'!IHH32sHHH2xBBHIII'
+ENCODE_SEND_FORM_2: Final = b'!IHH32sHHH2xBBHII'
+ENCODE_READ_FORM_1: Final = b'!II32sHHHIHIIQII'
+ENCODE_RESPONSE_FORM_1: Final = b'!IHH32sHHH2xBBHIII'
+ENCODE_RESPONSE_FORM_2: Final = b'!IHH32sHHH2xBBHII'
+ENCODE_ATOMIC_FORM_1: Final = b'!II32sHHIB1xHIIQIQQ'
+ENCODE_ATOMIC_ACK_FORM_1: Final = b'!II32sHHHIHIIIQ'
+ENCODE_CNP_FORM_1: Final = b'!IHH32sHHH2xHHI4x'
+ENCODE_ACKNOWLEDGE_FORM_1: Final = b'!II32sHHHIHIII'
 
 
 class RoceDecoder:
@@ -43,13 +41,13 @@ class RoceDecoder:
         self.size = size
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceMessage:
         """Return the message behind the head, whose values are given.
 
-        `view` is what the payload is part of, `end` where that ends. Raises WireError, or IndexError when the packet is
-        too short.
+        The IPv6 packet begins at `at`; its payload ends at `end`, and is not there if `absent`. Raises WireError, or
+        IndexError when the packet is too short.
         """
         raise NotImplementedError
 
@@ -62,183 +60,174 @@ class RoceEncoders(Codec):
 
     def encode_write(
         self, addresses: bytes, entropy: int, traffic_class: int, opcode: int, dest_qp: int, psn: int, ack_req: bool,
-        va: int, rkey: int, dma_length: int, immediate: int, payload: Buffer, se: int = 0
+        va: int, rkey: int, dma_length: int, immediate: int, payload: Buffer, se: int = 0, begin: int = 0,
+        size: int = -1, outer: bytes = b''
     ) -> bytes:
         """Encode one packet of an RDMA WRITE."""
-        size = len(payload)
-        pad = -size & 3
-        udp_length = size + pad + 24
+        if size < 0:
+            size = len(payload) - begin
+        udp_length = size + (-size & 3) + 24
         if opcode in (6, 10, 11):
             udp_length += 16
-        if opcode in (9, 11):
-            udp_length += 4
-        head = ENCODE_WRITE_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
-            self.udp_port, udp_length, opcode, se << 7 | pad << 4, self.p_key, dest_qp,
-            (128 if ack_req else 0) << 24 | psn
-        )
-        if opcode in (6, 10, 11):
-            head += ENCODE_WRITE_PACK_2(va, rkey, dma_length)
-        if opcode in (9, 11):
-            head += ENCODE_WRITE_PACK_3(immediate)
-        constant = self._constants.get((addresses, udp_length))
-        if constant is None:
-            constant = self._constant(addresses, udp_length)
-        if self.length_only:
-            return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(PADS[pad], crc)
-        packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+            if opcode in (9, 11):
+                udp_length += 4
+                whole = packet(
+                    ENCODE_WRITE_FORM_1, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (128 if ack_req else 0) << 24 | psn, va, rkey, dma_length, immediate
+                )
+            else:
+                whole = packet(
+                    ENCODE_WRITE_FORM_2, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (128 if ack_req else 0) << 24 | psn, va, rkey, dma_length
+                )
+        else:
+            if opcode in (9, 11):
+                udp_length += 4
+                whole = packet(
+                    ENCODE_WRITE_FORM_3, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (128 if ack_req else 0) << 24 | psn, immediate
+                )
+            else:
+                whole = packet(
+                    ENCODE_WRITE_FORM_4, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (128 if ack_req else 0) << 24 | psn
+                )
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_send(
         self, addresses: bytes, entropy: int, traffic_class: int, opcode: int, dest_qp: int, psn: int, ack_req: bool,
-        immediate: int, payload: Buffer, se: int = 0
+        immediate: int, payload: Buffer, se: int = 0, begin: int = 0, size: int = -1, outer: bytes = b''
     ) -> bytes:
         """Encode one packet of a SEND."""
-        size = len(payload)
-        pad = -size & 3
-        udp_length = size + pad + 24
+        if size < 0:
+            size = len(payload) - begin
+        udp_length = size + (-size & 3) + 24
         if opcode in (3, 5):
             udp_length += 4
-        head = ENCODE_SEND_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
-            self.udp_port, udp_length, opcode, se << 7 | pad << 4, self.p_key, dest_qp,
-            (128 if ack_req else 0) << 24 | psn
-        )
-        if opcode in (3, 5):
-            head += ENCODE_SEND_PACK_2(immediate)
-        constant = self._constants.get((addresses, udp_length))
-        if constant is None:
-            constant = self._constant(addresses, udp_length)
-        if self.length_only:
-            return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(PADS[pad], crc)
-        packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+            whole = packet(
+                ENCODE_SEND_FORM_1, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                (128 if ack_req else 0) << 24 | psn, immediate
+            )
+        else:
+            whole = packet(
+                ENCODE_SEND_FORM_2, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                (128 if ack_req else 0) << 24 | psn
+            )
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_read(
         self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, va: int, rkey: int,
-        dma_length: int
+        dma_length: int, outer: bytes = b''
     ) -> bytes:
         """Encode an RDMA READ Request."""
-        head = ENCODE_READ_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x281140, addresses, entropy & 0xFFFF, self.udp_port,
-            0x28, 0xc00, self.p_key, dest_qp, (128) << 24 | psn, va, rkey, dma_length
+        whole = packet(
+            ENCODE_READ_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16), 0x281140,
+            addresses, entropy & 0xFFFF, self.udp_port, 0x28, 0xc00, self.p_key, dest_qp, (128) << 24 | psn, va, rkey,
+            dma_length
         )
-        constant = self._constants.get((addresses, 40))
-        if constant is None:
-            constant = self._constant(addresses, 40)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_response(
         self, addresses: bytes, entropy: int, traffic_class: int, opcode: int, dest_qp: int, psn: int, syndrome: int,
-        msn: int, payload: Buffer
+        msn: int, payload: Buffer, begin: int = 0, size: int = -1, outer: bytes = b''
     ) -> bytes:
         """Encode one packet of a READ response."""
-        size = len(payload)
-        pad = -size & 3
-        udp_length = size + pad + 24
+        if size < 0:
+            size = len(payload) - begin
+        udp_length = size + (-size & 3) + 24
         if opcode in (13, 15, 16):
             udp_length += 4
-        head = ENCODE_RESPONSE_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
-            self.udp_port, udp_length, opcode, pad << 4, self.p_key, dest_qp, psn
-        )
-        if opcode in (13, 15, 16):
-            head += ENCODE_RESPONSE_PACK_2(syndrome << 24 | (msn & 0xFFFFFF))
-        constant = self._constants.get((addresses, udp_length))
-        if constant is None:
-            constant = self._constant(addresses, udp_length)
-        if self.length_only:
-            return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(PADS[pad], crc)
-        packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+            whole = packet(
+                ENCODE_RESPONSE_FORM_1, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, (-size & 3) << 4, self.p_key, dest_qp, psn,
+                syndrome << 24 | (msn & 0xFFFFFF)
+            )
+        else:
+            whole = packet(
+                ENCODE_RESPONSE_FORM_2, outer, payload, begin, size, self.length_only,
+                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                self.udp_port, udp_length, opcode, (-size & 3) << 4, self.p_key, dest_qp, psn
+            )
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_atomic(
         self, addresses: bytes, entropy: int, traffic_class: int, opcode: int, dest_qp: int, psn: int, va: int,
-        rkey: int, swap_or_add: int, compare: int
+        rkey: int, swap_or_add: int, compare: int, outer: bytes = b''
     ) -> bytes:
         """Encode an atomic request."""
-        head = ENCODE_ATOMIC_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x341140, addresses, entropy & 0xFFFF, self.udp_port,
-            0x340000, opcode, self.p_key, dest_qp, (128) << 24 | psn, va, rkey, swap_or_add, compare
+        whole = packet(
+            ENCODE_ATOMIC_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
+            0x341140, addresses, entropy & 0xFFFF, self.udp_port, 0x340000, opcode, self.p_key, dest_qp,
+            (128) << 24 | psn, va, rkey, swap_or_add, compare
         )
-        constant = self._constants.get((addresses, 52))
-        if constant is None:
-            constant = self._constant(addresses, 52)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_atomic_ack(
         self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int,
-        original: int
+        original: int, outer: bytes = b''
     ) -> bytes:
         """Encode the answer to an atomic request."""
-        head = ENCODE_ATOMIC_ACK_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x241140, addresses, entropy & 0xFFFF, self.udp_port,
-            0x24, 0x1200, self.p_key, dest_qp, psn, syndrome << 24 | (msn & 0xFFFFFF), original
+        whole = packet(
+            ENCODE_ATOMIC_ACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
+            0x241140, addresses, entropy & 0xFFFF, self.udp_port, 0x24, 0x1200, self.p_key, dest_qp, psn,
+            syndrome << 24 | (msn & 0xFFFFFF), original
         )
-        constant = self._constants.get((addresses, 36))
-        if constant is None:
-            constant = self._constant(addresses, 36)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
-    def _encode_cnp(self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, payload: Buffer) -> bytes:
+    def _encode_cnp(
+        self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, payload: Buffer, begin: int = 0,
+        size: int = -1, outer: bytes = b''
+    ) -> bytes:
         """Encode a CNP, but for BECN."""
-        size = len(payload)
-        pad = -size & 3
-        udp_length = size + pad + 24
-        head = ENCODE_CNP_PACK_1(
+        if size < 0:
+            size = len(payload) - begin
+        udp_length = size + (-size & 3) + 24
+        whole = packet(
+            ENCODE_CNP_FORM_1, outer, payload, begin, size, self.length_only,
             0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
-            self.udp_port, udp_length, 0x8100 | pad << 4, self.p_key, dest_qp
+            self.udp_port, udp_length, 0x8100 | (-size & 3) << 4, self.p_key, dest_qp
         )
-        constant = self._constants.get((addresses, udp_length))
-        if constant is None:
-            constant = self._constant(addresses, udp_length)
-        if self.length_only:
-            return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(PADS[pad], crc)
-        packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_acknowledge(
-        self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int
+        self, addresses: bytes, entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int,
+        outer: bytes = b''
     ) -> bytes:
         """Encode an ACK or NAK."""
-        head = ENCODE_ACKNOWLEDGE_PACK_1(
-            0x60000000 | traffic_class << 20 | (entropy >> 16), 0x1c1140, addresses, entropy & 0xFFFF, self.udp_port,
-            0x1c, 0x1100, self.p_key, dest_qp, psn, syndrome << 24 | (msn & 0xFFFFFF)
+        whole = packet(
+            ENCODE_ACKNOWLEDGE_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (entropy >> 16),
+            0x1c1140, addresses, entropy & 0xFFFF, self.udp_port, 0x1c, 0x1100, self.p_key, dest_qp, psn,
+            syndrome << 24 | (msn & 0xFFFFFF)
         )
-        constant = self._constants.get((addresses, 28))
-        if constant is None:
-            constant = self._constant(addresses, 28)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
 
 class _Decoder00(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0, view[60:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0,
+            part(packet, at + 60, end, absent)
         )
 
 
@@ -246,14 +235,15 @@ class _Decoder01(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0, view[60:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0,
+            part(packet, at + 60, end, absent)
         )
 
 
@@ -261,14 +251,15 @@ class _Decoder02(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0, view[60:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0,
+            part(packet, at + 60, end, absent)
         )
 
 
@@ -276,15 +267,16 @@ class _Decoder03(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 64:
+        if end < at + 64:
             raise WireError(LENGTH, "no room for the headers")
-        immediate = u32(packet, 60)
+        immediate = u32(packet, at + 60)
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, immediate, view[64:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, immediate,
+            part(packet, at + 64, end, absent)
         )
 
 
@@ -292,14 +284,15 @@ class _Decoder04(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0, view[60:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0,
+            part(packet, at + 60, end, absent)
         )
 
 
@@ -307,15 +300,16 @@ class _Decoder05(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 64:
+        if end < at + 64:
             raise WireError(LENGTH, "no room for the headers")
-        immediate = u32(packet, 60)
+        immediate = u32(packet, at + 60)
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, immediate, view[64:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, immediate,
+            part(packet, at + 64, end, absent)
         )
 
 
@@ -323,17 +317,18 @@ class _Decoder06(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 76:
+        if end < at + 76:
             raise WireError(LENGTH, "no room for the headers")
-        va = u64(packet, 60)
-        rkey = u32(packet, 68)
-        dma_length = u32(packet, 72)
+        va = u64(packet, at + 60)
+        rkey = u32(packet, at + 68)
+        dma_length = u32(packet, at + 72)
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, va, rkey, dma_length, 0, view[76:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, va, rkey, dma_length, 0,
+            part(packet, at + 76, end, absent)
         )
 
 
@@ -341,14 +336,15 @@ class _Decoder07(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0, view[60:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0,
+            part(packet, at + 60, end, absent)
         )
 
 
@@ -356,14 +352,15 @@ class _Decoder08(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0, view[60:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, 0,
+            part(packet, at + 60, end, absent)
         )
 
 
@@ -371,15 +368,16 @@ class _Decoder09(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 64:
+        if end < at + 64:
             raise WireError(LENGTH, "no room for the headers")
-        immediate = u32(packet, 60)
+        immediate = u32(packet, at + 60)
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, immediate, view[64:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, 0, 0, 0, immediate,
+            part(packet, at + 64, end, absent)
         )
 
 
@@ -387,17 +385,18 @@ class _Decoder0A(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 76:
+        if end < at + 76:
             raise WireError(LENGTH, "no room for the headers")
-        va = u64(packet, 60)
-        rkey = u32(packet, 68)
-        dma_length = u32(packet, 72)
+        va = u64(packet, at + 60)
+        rkey = u32(packet, at + 68)
+        dma_length = u32(packet, at + 72)
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
-            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, va, rkey, dma_length, 0, view[76:end]
+            (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, va, rkey, dma_length, 0,
+            part(packet, at + 76, end, absent)
         )
 
 
@@ -405,19 +404,19 @@ class _Decoder0B(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceData:
-        if end < 80:
+        if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        va = u64(packet, 60)
-        rkey = u32(packet, 68)
-        dma_length = u32(packet, 72)
-        immediate = u32(packet, 76)
+        va = u64(packet, at + 60)
+        rkey = u32(packet, at + 68)
+        dma_length = u32(packet, at + 72)
+        immediate = u32(packet, at + 76)
         return RoceData(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn & 0x80000000 != 0, flags_psn & 0x100000000 != 0,
             (word & 0xFFFF) << 16 | source_port, ecn == 3, addresses, p_key, va, rkey, dma_length, immediate,
-            view[80:end]
+            part(packet, at + 80, end, absent)
         )
 
 
@@ -425,12 +424,12 @@ class _Decoder0C(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> ReadRequest:
-        va = u64(packet, 60)
-        rkey = u32(packet, 68)
-        dma_length = u32(packet, 72)
+        va = u64(packet, at + 60)
+        rkey = u32(packet, at + 68)
+        dma_length = u32(packet, at + 72)
         return ReadRequest(opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, va, rkey, dma_length)
 
 
@@ -438,15 +437,15 @@ class _Decoder0D(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> ReadResponse:
-        if end < 64:
+        if end < at + 64:
             raise WireError(LENGTH, "no room for the headers")
-        syndrome_to_msn = u32(packet, 60)
+        syndrome_to_msn = u32(packet, at + 60)
         return ReadResponse(
             opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, syndrome_to_msn >> 24,
-            syndrome_to_msn & 0xffffff, view[64:end]
+            syndrome_to_msn & 0xffffff, part(packet, at + 64, end, absent)
         )
 
 
@@ -454,27 +453,29 @@ class _Decoder0E(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> ReadResponse:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
-        return ReadResponse(opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, 0, 0, view[60:end])
+        return ReadResponse(
+            opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, 0, 0, part(packet, at + 60, end, absent)
+        )
 
 
 class _Decoder0F(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> ReadResponse:
-        if end < 64:
+        if end < at + 64:
             raise WireError(LENGTH, "no room for the headers")
-        syndrome_to_msn = u32(packet, 60)
+        syndrome_to_msn = u32(packet, at + 60)
         return ReadResponse(
             opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, syndrome_to_msn >> 24,
-            syndrome_to_msn & 0xffffff, view[64:end]
+            syndrome_to_msn & 0xffffff, part(packet, at + 64, end, absent)
         )
 
 
@@ -482,15 +483,15 @@ class _Decoder10(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> ReadResponse:
-        if end < 64:
+        if end < at + 64:
             raise WireError(LENGTH, "no room for the headers")
-        syndrome_to_msn = u32(packet, 60)
+        syndrome_to_msn = u32(packet, at + 60)
         return ReadResponse(
             opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, syndrome_to_msn >> 24,
-            syndrome_to_msn & 0xffffff, view[64:end]
+            syndrome_to_msn & 0xffffff, part(packet, at + 64, end, absent)
         )
 
 
@@ -498,10 +499,10 @@ class _Decoder11(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> RoceAck:
-        syndrome_to_msn = u32(packet, 60)
+        syndrome_to_msn = u32(packet, at + 60)
         return RoceAck(
             opcode, dest_qp, flags_psn & 0xffffff, addresses, p_key, syndrome_to_msn >> 24, syndrome_to_msn & 0xffffff
         )
@@ -511,11 +512,11 @@ class _Decoder12(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> AtomicAck:
-        syndrome_to_msn = u32(packet, 60)
-        original = u64(packet, 64)
+        syndrome_to_msn = u32(packet, at + 60)
+        original = u64(packet, at + 64)
         return AtomicAck(
             opcode, dest_qp, flags_psn & 0xffffff, addresses, p_key, syndrome_to_msn >> 24, syndrome_to_msn & 0xffffff,
             original
@@ -526,13 +527,13 @@ class _Decoder13(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> AtomicRequest:
-        va = u64(packet, 60)
-        rkey = u32(packet, 68)
-        swap_or_add = u64(packet, 72)
-        compare = u64(packet, 80)
+        va = u64(packet, at + 60)
+        rkey = u32(packet, at + 68)
+        swap_or_add = u64(packet, at + 72)
+        compare = u64(packet, at + 80)
         return AtomicRequest(
             opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, va, rkey, swap_or_add, compare
         )
@@ -542,13 +543,13 @@ class _Decoder14(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> AtomicRequest:
-        va = u64(packet, 60)
-        rkey = u32(packet, 68)
-        swap_or_add = u64(packet, 72)
-        compare = u64(packet, 80)
+        va = u64(packet, at + 60)
+        rkey = u32(packet, at + 68)
+        swap_or_add = u64(packet, at + 72)
+        compare = u64(packet, at + 80)
         return AtomicRequest(
             opcode, dest_qp, flags_psn & 0xffffff, ecn == 3, addresses, p_key, va, rkey, swap_or_add, compare
         )
@@ -558,10 +559,10 @@ class _Decoder81(RoceDecoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Cnp:
-        if end < 60:
+        if end < at + 60:
             raise WireError(LENGTH, "no room for the headers")
         return Cnp(opcode, dest_qp, addresses, p_key)
 

@@ -11,7 +11,6 @@ bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -45,18 +44,14 @@ from mrc_host.proto.wire.fields import (
     Ipv4,
     NackReason,
 )
-from mrc_host.proto.wire.icrc import crc32, with_zeros
+from mrc_host.proto.wire.framing import sealed
+from mrc_host.proto.wire.icrc import with_zeros
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, FLAG_TS, MESSAGES, NO_TIMESTAMP, Message
 from mrc_host.proto.wire.packet import Drop, WireError
 
-__all__ = ["ENCODERS", "SMALL", "Codec"]
-
-SMALL: Final = 128  # up to here a copy is cheaper than a view
+__all__ = ["ENCODERS", "Codec"]
 
 _WRITES: Final = frozenset(int(opcode) for opcode, layout in MRC_LAYOUTS.items() if layout.payload)
-#: In the place of payloads that are not there: their length counts, their content never.
-_NO_PAYLOAD: Final = memoryview(bytes(1 << 16))
-_VIEW: Final[Callable[[bytes], memoryview]] = memoryview
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -99,32 +94,31 @@ class Codec(Encoders):
         source_port: i64
         port: i64
         udp_length: i64
-        checksum: i64
         opcode: i64
         bits: i64
         p_key: i64
         dest_qp: i64
         flags_psn: i64
+        at: i64 = 0  # where the packet within SRv6 begins
         (
-            word, length, next_header, addresses, source_port, port, udp_length, checksum,
+            word, length, next_header, addresses, source_port, port, udp_length,
             opcode, bits, p_key, dest_qp, flags_psn,
-        ) = read_head(packet)  # fmt: skip
+        ) = read_head(packet, 0)  # fmt: skip
         if length != total - 40:
             raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
         dscp = word >> DSCP_AT & 0x3F
         ecn = word >> ECN_AT & 3
         if next_header != NEXT_UDP:
-            start = encapsulation_length(packet, next_header)
-            if missing and len(packet) < start + SHORTEST_BYTES:
+            at = encapsulation_length(packet, next_header)
+            if missing and len(packet) < at + SHORTEST_BYTES:
                 packet, missing = with_zeros(packet, missing), 0
-            packet = packet[start:]
-            total = len(packet) + missing
-            if total < HEAD_BYTES or packet[0] >> 4 != 6:
+            total = len(packet) + missing - at
+            if total < HEAD_BYTES or packet[at] >> 4 != 6:
                 raise WireError(Drop.SHORT, "inside SRv6")
             (
-                word, length, next_header, addresses, source_port, port, udp_length, checksum,
+                word, length, next_header, addresses, source_port, port, udp_length,
                 opcode, bits, p_key, dest_qp, flags_psn,
-            ) = read_head(packet)  # fmt: skip
+            ) = read_head(packet, at)  # fmt: skip
             if next_header != NEXT_UDP:
                 raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
             if length != udp_length:
@@ -151,30 +145,19 @@ class Codec(Encoders):
             if missing:
                 packet = with_zeros(packet, missing)
             return parse_trimmed(
-                packet, trimmed, opcode, dest_qp & LOW_24, flags_psn, word, source_port, ecn, dscp,
+                packet, at, trimmed, opcode, dest_qp & LOW_24, flags_psn, word, source_port, ecn, dscp,
                 addresses, p_key, udp_length,
             )  # fmt: skip
         if total < SHORTEST_BYTES:
             raise WireError(Drop.LENGTH, "no room for the ICRC")
-        view: bytes | memoryview = packet if total <= SMALL else _VIEW(packet)
-        if checksum or dest_qp > LOW_24:  # fields that the shortcut takes for 0
-            dest_qp &= LOW_24
-            if missing:
-                if self.check_icrc and not self._holds(packet, addresses, udp_length):
-                    raise WireError(Drop.ICRC, "mismatch")
-            elif self.check_icrc and full.icrc(packet[:40], packet[40:-4]) != packet[-4:]:
-                raise WireError(Drop.ICRC, "mismatch")
-        elif self.check_icrc:
-            constant = self._constants.get((addresses, udp_length))
-            if constant is None:
-                constant = self._constant(addresses, udp_length)
-            if (crc32(view[40:-4]) ^ constant).to_bytes(4, "little") != packet[-4:]:
-                raise WireError(Drop.ICRC, "mismatch")
+        if self.check_icrc and not sealed(packet, at, missing):
+            raise WireError(Drop.ICRC, "mismatch")
+        dest_qp &= LOW_24
         found = DECODERS.get(opcode)
         if found is None:
             raise WireError(Drop.OPCODE, f"{opcode:#04x} is not an opcode of this transport")
         size = found.size
-        end = total - 4
+        end: i64 = at + total - 4
         if size:
             if size != total or bits & PAD_BITS:
                 raise WireError(Drop.LENGTH, f"{total} bytes where {size} should be")
@@ -185,14 +168,10 @@ class Codec(Encoders):
                 end -= bits >> PAD_AT & PAD
                 if bits & SE_BITS:
                     flags_psn |= FLAG_SE << FLAGS_AT
-            if missing:
-                view = _NO_PAYLOAD
-            elif total <= SMALL:
-                view = memoryview(packet)
         try:
             return found.parse(
-                packet, view, end, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses, p_key,
-                udp_length,
+                packet, at, end, missing > 0, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses,
+                p_key, udp_length,
             )  # fmt: skip
         except IndexError:
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None

@@ -13,7 +13,6 @@ from mrc_host.proto.wire.packet import Drop, WireError
 # SRv6 around it: the first word as it is inside, length, next header and hop limit, addresses.
 OUTER: Final = struct.Struct("!4sHH16s16s")
 SRH: Final = struct.Struct("!BBBBBBH")
-_PACK_OUTER: Final = OUTER.pack
 
 
 def encapsulation_length(packet: bytes, next_header: int) -> int:
@@ -28,20 +27,30 @@ def encapsulation_length(packet: bytes, next_header: int) -> int:
     raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
 
 
-def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
-    """Put SRv6 around an IPv6 packet (mrc-protocol.md §2, §7): `destination` holds the uSIDs; with `segments`, an SRH.
+def outer_header(source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
+    """Return what goes around a packet, but for the first word and the length (mrc-protocol.md §2, §7).
 
-    Traffic class and flow label are copied from the inner header. `segments` (16 bytes each) are those that follow
-    `destination` on the path, in travel order; on the wire the last comes first (RFC 8754, reduced form: `destination`
-    itself is not repeated). The length is the one that the inner header gives.
+    `destination` holds the uSIDs. `segments` (16 bytes each) are those that follow it on the path, in travel order; on
+    the wire they are in an SRH, the last one first (RFC 8754, reduced form: `destination` itself is not repeated).
     """
-    length = wire_length(inner)
     if not segments:
-        return _PACK_OUTER(inner[:4], length, NEXT_IPV6 << 8 | 64, source, destination) + inner
+        return OUTER.pack(bytes(4), 0, NEXT_IPV6 << 8 | 64, source, destination)
     count = len(segments)
     srh = SRH.pack(NEXT_IPV6, 2 * count, 4, count, count - 1, 0, 0)
-    outer = _PACK_OUTER(inner[:4], length + 8 + 16 * count, NEXT_ROUTING << 8 | 64, source, destination)
-    return b"".join((outer, srh, *reversed(segments), inner))
+    return b"".join((OUTER.pack(bytes(4), 0, NEXT_ROUTING << 8 | 64, source, destination), srh, *reversed(segments)))
+
+
+def wrapped(outer: bytes, inner: bytes) -> bytes:
+    """Return an IPv6 packet with an `outer_header` around it, which gets its first word and the length that it gives.
+
+    The first word has traffic class and flow label, which are copied.
+    """
+    return b"".join((inner[:4], (len(outer) - 40 + wire_length(inner)).to_bytes(2, "big"), outer[6:], inner))
+
+
+def encapsulate(inner: bytes, source: bytes, destination: bytes, segments: tuple[bytes, ...] = ()) -> bytes:
+    """Return an IPv6 packet in SRv6, see `outer_header`."""
+    return wrapped(outer_header(source, destination, segments), inner)
 
 
 def to_ipv4(packet: bytes) -> bytes:

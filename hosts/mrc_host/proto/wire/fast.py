@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.proto.wire.encap import to_ipv4
-from mrc_host.proto.wire.icrc import Sealing, crc32
+from mrc_host.proto.wire.framing import Buffer, packet
+from mrc_host.proto.wire.icrc import Sealing
 from mrc_host.proto.wire.messages import Ack, Data, EndpointRequest, EndpointResponse, Message, Nack, Probe, Sack
 from mrc_host.proto.wire.packet import Drop, WireError
-from mrc_host.proto.wire.reading import i16, u8, u16, u32, u64
+from mrc_host.proto.wire.reading import i16, part, u8, u16, u32, u64
 
-Buffer = bytes | bytearray | memoryview
-PADS: Final = (b'', b'\x00', b'\x00\x00', b'\x00\x00\x00')
 LENGTH: Final = Drop.LENGTH
 HEAD_BYTES: Final = 60
 SHORTEST_BYTES: Final = 64
@@ -28,15 +26,16 @@ TVER: Final = 15
 LOW_24: Final = 16777215
 SE_BITS: Final = 128
 FLAGS_AT: Final = 24
-ENCODE_DATA_PACK_1: Final = struct.Struct("!IHH32sHHH2xBBHIIHHHHQII").pack
-ENCODE_DATA_PACK_2: Final = struct.Struct("!IHH32sHHH2xBBHIIHHQII").pack
-ENCODE_DATA_PACK_3: Final = struct.Struct("!I").pack
-ENCODE_SACK_PACK_1: Final = struct.Struct("!II32sHHHIHIIHhIHH1xIBhQHHI").pack
-ENCODE_NACK_PACK_1: Final = struct.Struct("!II32sHHHIHII2xBBIHH1xI1xH").pack
-ENCODE_ACK_PACK_1: Final = struct.Struct("!II32sHHHIHIII").pack
-ENCODE_PROBE_PACK_1: Final = struct.Struct("!II32sHHHIHII3xBH2xHHHH").pack
-ENCODE_ENDPOINT_REQUEST_PACK_1: Final = struct.Struct("!II32sHHHIHIIH1xBI4xHH").pack
-ENCODE_ENDPOINT_RESPONSE_PACK_1: Final = struct.Struct("!II32sHHHIHIIH26xH6x").pack
+ENCODE_DATA_FORM_1: Final = b'!IHH32sHHH2xBBHIIHHHHQIII'
+ENCODE_DATA_FORM_2: Final = b'!IHH32sHHH2xBBHIIHHHHQII'
+ENCODE_DATA_FORM_3: Final = b'!IHH32sHHH2xBBHIIHHQIII'
+ENCODE_DATA_FORM_4: Final = b'!IHH32sHHH2xBBHIIHHQII'
+ENCODE_SACK_FORM_1: Final = b'!II32sHHHIHIIHhIHH1xIBhQHHI'
+ENCODE_NACK_FORM_1: Final = b'!II32sHHHIHII2xBBIHH1xI1xH'
+ENCODE_ACK_FORM_1: Final = b'!II32sHHHIHIII'
+ENCODE_PROBE_FORM_1: Final = b'!II32sHHHIHII3xBH2xHHHH'
+ENCODE_ENDPOINT_REQUEST_FORM_1: Final = b'!II32sHHHIHIIH1xBI4xHH'
+ENCODE_ENDPOINT_RESPONSE_FORM_1: Final = b'!II32sHHHIHIIH26xH6x'
 
 
 class Decoder:
@@ -48,13 +47,13 @@ class Decoder:
         self.size = size
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Message:
         """Return the message behind the head, whose values are given.
 
-        `view` is what the payload is part of, `end` where that ends. Raises WireError, or IndexError when the packet is
-        too short.
+        The IPv6 packet begins at `at`; its payload ends at `end`, and is not there if `absent`. Raises WireError, or
+        IndexError when the packet is too short.
         """
         raise NotImplementedError
 
@@ -68,146 +67,135 @@ class Encoders(Sealing):
     def encode_data(
         self, addresses: bytes, entropy: int, traffic_class: int, opcode: int, dest_qp: int, psn: int, flags: int,
         rqmsn: int, msn: int, tx_timestamp: int, va: int, rkey: int, dma_length: int, payload: Buffer,
-        immediate: int = 0, se: int = 0
+        immediate: int = 0, se: int = 0, begin: int = 0, size: int = -1, outer: bytes = b''
     ) -> bytes:
         """Encode one WRITE packet. TSETH is present unless `tx_timestamp` is NO_TIMESTAMP; FLAG_TS is set to match."""
-        size = len(payload)
-        pad = -size & 3
-        udp_length = size + pad + 44
-        if opcode in (201, 203):
-            udp_length += 4
+        if size < 0:
+            size = len(payload) - begin
+        udp_length = size + (-size & 3) + 44
         if tx_timestamp >= 0:
             udp_length += 4
-            head = ENCODE_DATA_PACK_1(
-                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
-                self.udp_port, udp_length, opcode, se << 7 | pad << 4, self.p_key, dest_qp, (flags | 16) << 24 | psn,
-                rqmsn, msn, tx_timestamp, 0x1, va, rkey, dma_length
-            )
+            if opcode in (201, 203):
+                udp_length += 4
+                whole = packet(
+                    ENCODE_DATA_FORM_1, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (flags | 16) << 24 | psn, rqmsn, msn, tx_timestamp, 0x1, va, rkey, dma_length, immediate
+                )
+            else:
+                whole = packet(
+                    ENCODE_DATA_FORM_2, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (flags | 16) << 24 | psn, rqmsn, msn, tx_timestamp, 0x1, va, rkey, dma_length
+                )
         else:
-            head = ENCODE_DATA_PACK_2(
-                0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
-                self.udp_port, udp_length, opcode, se << 7 | pad << 4, self.p_key, dest_qp, (flags & -17) << 24 | psn,
-                rqmsn, msn, va, rkey, dma_length
-            )
-        if opcode in (201, 203):
-            head += ENCODE_DATA_PACK_3(immediate)
-        constant = self._constants.get((addresses, udp_length))
-        if constant is None:
-            constant = self._constant(addresses, udp_length)
-        if self.length_only:
-            return head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        crc = crc32(payload, crc32(head[40:]))
-        if pad:
-            crc = crc32(PADS[pad], crc)
-        packet = b"".join((head, payload, PADS[pad], (crc ^ constant).to_bytes(4, "little")))
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+            if opcode in (201, 203):
+                udp_length += 4
+                whole = packet(
+                    ENCODE_DATA_FORM_3, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (flags & -17) << 24 | psn, rqmsn, msn, va, rkey, dma_length, immediate
+                )
+            else:
+                whole = packet(
+                    ENCODE_DATA_FORM_4, outer, payload, begin, size, self.length_only,
+                    0x60000000 | traffic_class << 20 | (entropy >> 16), udp_length, 0x1140, addresses, entropy & 0xFFFF,
+                    self.udp_port, udp_length, opcode, se << 7 | (-size & 3) << 4, self.p_key, dest_qp,
+                    (flags & -17) << 24 | psn, rqmsn, msn, va, rkey, dma_length
+                )
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_sack(
         self, addresses: bytes, packet_entropy: int, traffic_class: int, dest_qp: int, flags: int, m: int, pr: int,
         ack_psn_offset: int, entropy: int, spdcid: int, dpdcid: int, cack_psn: int, cc_type: int, cc_flags: int,
         mpr: int, sack_offset: int, sack_bitmap: int, tx_timestamp: int, ooo_count: int, restore_cwnd: int,
-        rcv_cwnd_pen: int, rcvd_bytes: int
+        rcv_cwnd_pen: int, rcvd_bytes: int, outer: bytes = b''
     ) -> bytes:
         """Encode a SACK. BTH.PSN is `cack_psn`. With `pr` the probe id goes where `ack_psn_offset` is."""
-        head = ENCODE_SACK_PACK_1(
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x3c1140, addresses, packet_entropy & 0xFFFF,
-            self.udp_port, 0x3c, 0xdc00, self.p_key, dest_qp, flags << 24 | cack_psn, m << 5 | pr << 1,
+        whole = packet(
+            ENCODE_SACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x3c1140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x3c, 0xdc00, self.p_key, dest_qp,
+            flags << 24 | cack_psn, m << 5 | pr << 1,
             ack_psn_offset if ack_psn_offset <= 0x7FFF or not pr else ack_psn_offset - 0x10000, entropy, spdcid, dpdcid,
             cack_psn << 8 | cc_type << 4 | cc_flags, mpr, sack_offset, sack_bitmap, tx_timestamp, ooo_count,
             restore_cwnd << 31 | rcv_cwnd_pen << 24 | rcvd_bytes
         )
-        constant = self._constants.get((addresses, 60))
-        if constant is None:
-            constant = self._constant(addresses, 60)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_nack(
         self, addresses: bytes, packet_entropy: int, traffic_class: int, dest_qp: int, nack_psn: int, nack_reason: int,
         entropy: int, spdcid: int, dpdcid: int, tx_timestamp: int, *, flags: int = 0, vendor_info: int = 0,
-        cc_type: int = 2, cc_flags: int = 0
+        cc_type: int = 2, cc_flags: int = 0, outer: bytes = b''
     ) -> bytes:
         """Encode a NACK. BTH.PSN is `nack_psn`."""
-        head = ENCODE_NACK_PACK_1(
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x2c1140, addresses, packet_entropy & 0xFFFF,
-            self.udp_port, 0x2c, 0xdd00, self.p_key, dest_qp, flags << 24 | nack_psn, nack_reason, vendor_info, entropy,
-            spdcid, dpdcid, nack_psn << 8 | cc_type << 4 | cc_flags, max(tx_timestamp, 0)
+        whole = packet(
+            ENCODE_NACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x2c1140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x2c, 0xdd00, self.p_key, dest_qp,
+            flags << 24 | nack_psn, nack_reason, vendor_info, entropy, spdcid, dpdcid,
+            nack_psn << 8 | cc_type << 4 | cc_flags, max(tx_timestamp, 0)
         )
-        constant = self._constants.get((addresses, 44))
-        if constant is None:
-            constant = self._constant(addresses, 44)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_ack(
-        self, addresses: bytes, packet_entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int, msn: int
+        self, addresses: bytes, packet_entropy: int, traffic_class: int, dest_qp: int, psn: int, syndrome: int,
+        msn: int, outer: bytes = b''
     ) -> bytes:
         """Encode a transport ACK or NAK of everything up to `psn`."""
-        head = ENCODE_ACK_PACK_1(
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x1c1140, addresses, packet_entropy & 0xFFFF,
-            self.udp_port, 0x1c, 0xd100, self.p_key, dest_qp, psn, syndrome << 24 | msn
+        whole = packet(
+            ENCODE_ACK_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x1c1140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x1c, 0xd100, self.p_key, dest_qp, psn,
+            syndrome << 24 | msn
         )
-        constant = self._constants.get((addresses, 28))
-        if constant is None:
-            constant = self._constant(addresses, 28)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_probe(
         self, addresses: bytes, packet_entropy: int, traffic_class: int, dest_qp: int, probe_id: int, spdcid: int,
-        dpdcid: int, tx_timestamp: int, *, psn: int = 0, vendor_info: int = 0
+        dpdcid: int, tx_timestamp: int, *, psn: int = 0, vendor_info: int = 0, outer: bytes = b''
     ) -> bytes:
         """Encode a RELIABILITY PROBE REQUEST; it consumes no PSN."""
-        head = ENCODE_PROBE_PACK_1(
-            0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x281140, addresses, packet_entropy & 0xFFFF,
-            self.udp_port, 0x28, 0xde00, self.p_key, dest_qp, psn, vendor_info, probe_id, spdcid, dpdcid, tx_timestamp,
-            0x1
+        whole = packet(
+            ENCODE_PROBE_FORM_1, outer, None, 0, 0, False, 0x60000000 | traffic_class << 20 | (packet_entropy >> 16),
+            0x281140, addresses, packet_entropy & 0xFFFF, self.udp_port, 0x28, 0xde00, self.p_key, dest_qp, psn,
+            vendor_info, probe_id, spdcid, dpdcid, tx_timestamp, 0x1
         )
-        constant = self._constants.get((addresses, 40))
-        if constant is None:
-            constant = self._constant(addresses, 40)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_endpoint_request(
         self, addresses: bytes, packet_entropy: int, traffic_class: int, request_id: int, op: int,
-        port_status_mask: int, tx_timestamp: int, *, dest_qp: int = 2, vendor_info: int = 0
+        port_status_mask: int, tx_timestamp: int, *, dest_qp: int = 2, vendor_info: int = 0, outer: bytes = b''
     ) -> bytes:
         """Encode a port status update (op 0) or EV probe (op 1)."""
-        head = ENCODE_ENDPOINT_REQUEST_PACK_1(
+        whole = packet(
+            ENCODE_ENDPOINT_REQUEST_FORM_1, outer, None, 0, 0, False,
             0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x281140, addresses, packet_entropy & 0xFFFF,
             self.udp_port, 0x28, 0xd800, self.p_key, dest_qp, request_id, op, vendor_info, port_status_mask,
             tx_timestamp, 0x1
         )
-        constant = self._constants.get((addresses, 40))
-        if constant is None:
-            constant = self._constant(addresses, 40)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
     def encode_endpoint_response(
         self, addresses: bytes, packet_entropy: int, traffic_class: int, request_id: int, op: int, tx_timestamp: int, *,
-        dest_qp: int = 2
+        dest_qp: int = 2, outer: bytes = b''
     ) -> bytes:
         """Answer the request whose id it echoes."""
-        head = ENCODE_ENDPOINT_RESPONSE_PACK_1(
+        whole = packet(
+            ENCODE_ENDPOINT_RESPONSE_FORM_1, outer, None, 0, 0, False,
             0x60000000 | traffic_class << 20 | (packet_entropy >> 16), 0x3c1140, addresses, packet_entropy & 0xFFFF,
             self.udp_port, 0x3c, 0xd900, self.p_key, dest_qp, request_id, op << 2, tx_timestamp
         )
-        constant = self._constants.get((addresses, 60))
-        if constant is None:
-            constant = self._constant(addresses, 60)
-        packet = head + (crc32(head[40:]) ^ constant).to_bytes(4, "little")
-        return packet if len(addresses) == 32 else to_ipv4(packet)
+        return whole if len(addresses) == 32 else to_ipv4(whole)
 
 
 def parse_trimmed(
-    packet: bytes, trimmed: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64, source_port: i64, ecn: i64,
-    dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
+    packet: bytes, at: i64, trimmed: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64, source_port: i64,
+    ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
 ) -> Data:
     """Return the message of a packet that a switch trimmed, with the headers that survived."""
     total = len(packet)
-    at: i64 = 60
+    at += 60
     rqmsn = 0
     msn = 0
     tx_timestamp = -1
@@ -232,22 +220,21 @@ def parse_trimmed(
     )
 
 
-def read_head(packet: bytes) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64, i64]:
-    """Return the words of the IPv6, UDP and BTH headers; the packet is at least that long."""
+def read_head(packet: bytes, at: i64) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64]:
+    """Return the words of the IPv6, UDP and BTH headers that begin at a place; all of them are there."""
     return (
-        u32(packet, 0),  # version, traffic_class, flow_label
-        u16(packet, 4),  # payload_length
-        u8(packet, 6),  # next_header
-        packet[8:40],  # addresses
-        u16(packet, 40),  # src_port
-        u16(packet, 42),  # dst_port
-        u16(packet, 44),  # length
-        u16(packet, 46),  # checksum
-        u8(packet, 48),  # opcode
-        u8(packet, 49),  # se, migreq, pad, tver
-        u16(packet, 50),  # p_key
-        u32(packet, 52),  # resv8a, dest_qp
-        u32(packet, 56),  # flags, psn
+        u32(packet, at),  # version, traffic_class, flow_label
+        u16(packet, at + 4),  # payload_length
+        u8(packet, at + 6),  # next_header
+        packet[at + 8:at + 40],  # addresses
+        u16(packet, at + 40),  # src_port
+        u16(packet, at + 42),  # dst_port
+        u16(packet, at + 44),  # length
+        u8(packet, at + 48),  # opcode
+        u8(packet, at + 49),  # se, migreq, pad, tver
+        u16(packet, at + 50),  # p_key
+        u32(packet, at + 52),  # resv8a, dest_qp
+        u32(packet, at + 56),  # flags, psn
     )
 
 
@@ -255,32 +242,34 @@ class _DecoderC6(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Data:
         if flags_psn & 0x10000000:
-            if end < 84:
+            if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, 60)
-            msn = u16(packet, 62)
-            tx_timestamp = u16(packet, 64)
-            va = u64(packet, 68)
-            rkey = u32(packet, 76)
-            dma_length = u32(packet, 80)
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            tx_timestamp = u16(packet, at + 64)
+            va = u64(packet, at + 68)
+            rkey = u32(packet, at + 76)
+            dma_length = u32(packet, at + 80)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
-                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0, view[84:end]
+                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
+                part(packet, at + 84, end, absent)
             )
-        if end < 80:
+        if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, 60)
-        msn = u16(packet, 62)
-        va = u64(packet, 64)
-        rkey = u32(packet, 72)
-        dma_length = u32(packet, 76)
+        rqmsn = u16(packet, at + 60)
+        msn = u16(packet, at + 62)
+        va = u64(packet, at + 64)
+        rkey = u32(packet, at + 72)
+        dma_length = u32(packet, at + 76)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
-            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0, view[80:end]
+            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
+            part(packet, at + 80, end, absent)
         )
 
 
@@ -288,32 +277,34 @@ class _DecoderC7(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Data:
         if flags_psn & 0x10000000:
-            if end < 84:
+            if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, 60)
-            msn = u16(packet, 62)
-            tx_timestamp = u16(packet, 64)
-            va = u64(packet, 68)
-            rkey = u32(packet, 76)
-            dma_length = u32(packet, 80)
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            tx_timestamp = u16(packet, at + 64)
+            va = u64(packet, at + 68)
+            rkey = u32(packet, at + 76)
+            dma_length = u32(packet, at + 80)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
-                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0, view[84:end]
+                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
+                part(packet, at + 84, end, absent)
             )
-        if end < 80:
+        if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, 60)
-        msn = u16(packet, 62)
-        va = u64(packet, 64)
-        rkey = u32(packet, 72)
-        dma_length = u32(packet, 76)
+        rqmsn = u16(packet, at + 60)
+        msn = u16(packet, at + 62)
+        va = u64(packet, at + 64)
+        rkey = u32(packet, at + 72)
+        dma_length = u32(packet, at + 76)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
-            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0, view[80:end]
+            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
+            part(packet, at + 80, end, absent)
         )
 
 
@@ -321,32 +312,34 @@ class _DecoderC8(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Data:
         if flags_psn & 0x10000000:
-            if end < 84:
+            if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, 60)
-            msn = u16(packet, 62)
-            tx_timestamp = u16(packet, 64)
-            va = u64(packet, 68)
-            rkey = u32(packet, 76)
-            dma_length = u32(packet, 80)
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            tx_timestamp = u16(packet, at + 64)
+            va = u64(packet, at + 68)
+            rkey = u32(packet, at + 76)
+            dma_length = u32(packet, at + 80)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
-                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0, view[84:end]
+                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
+                part(packet, at + 84, end, absent)
             )
-        if end < 80:
+        if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, 60)
-        msn = u16(packet, 62)
-        va = u64(packet, 64)
-        rkey = u32(packet, 72)
-        dma_length = u32(packet, 76)
+        rqmsn = u16(packet, at + 60)
+        msn = u16(packet, at + 62)
+        va = u64(packet, at + 64)
+        rkey = u32(packet, at + 72)
+        dma_length = u32(packet, at + 76)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
-            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0, view[80:end]
+            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
+            part(packet, at + 80, end, absent)
         )
 
 
@@ -354,35 +347,36 @@ class _DecoderC9(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Data:
         if flags_psn & 0x10000000:
-            if end < 88:
+            if end < at + 88:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, 60)
-            msn = u16(packet, 62)
-            tx_timestamp = u16(packet, 64)
-            va = u64(packet, 68)
-            rkey = u32(packet, 76)
-            dma_length = u32(packet, 80)
-            immediate = u32(packet, 84)
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            tx_timestamp = u16(packet, at + 64)
+            va = u64(packet, at + 68)
+            rkey = u32(packet, at + 76)
+            dma_length = u32(packet, at + 80)
+            immediate = u32(packet, at + 84)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, immediate,
-                view[88:end]
+                part(packet, at + 88, end, absent)
             )
-        if end < 84:
+        if end < at + 84:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, 60)
-        msn = u16(packet, 62)
-        va = u64(packet, 64)
-        rkey = u32(packet, 72)
-        dma_length = u32(packet, 76)
-        immediate = u32(packet, 80)
+        rqmsn = u16(packet, at + 60)
+        msn = u16(packet, at + 62)
+        va = u64(packet, at + 64)
+        rkey = u32(packet, at + 72)
+        dma_length = u32(packet, at + 76)
+        immediate = u32(packet, at + 80)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
-            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, immediate, view[84:end]
+            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, immediate,
+            part(packet, at + 84, end, absent)
         )
 
 
@@ -390,32 +384,34 @@ class _DecoderCA(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Data:
         if flags_psn & 0x10000000:
-            if end < 84:
+            if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, 60)
-            msn = u16(packet, 62)
-            tx_timestamp = u16(packet, 64)
-            va = u64(packet, 68)
-            rkey = u32(packet, 76)
-            dma_length = u32(packet, 80)
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            tx_timestamp = u16(packet, at + 64)
+            va = u64(packet, at + 68)
+            rkey = u32(packet, at + 76)
+            dma_length = u32(packet, at + 80)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
-                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0, view[84:end]
+                dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
+                part(packet, at + 84, end, absent)
             )
-        if end < 80:
+        if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, 60)
-        msn = u16(packet, 62)
-        va = u64(packet, 64)
-        rkey = u32(packet, 72)
-        dma_length = u32(packet, 76)
+        rqmsn = u16(packet, at + 60)
+        msn = u16(packet, at + 62)
+        va = u64(packet, at + 64)
+        rkey = u32(packet, at + 72)
+        dma_length = u32(packet, at + 76)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
-            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0, view[80:end]
+            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
+            part(packet, at + 80, end, absent)
         )
 
 
@@ -423,35 +419,36 @@ class _DecoderCB(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Data:
         if flags_psn & 0x10000000:
-            if end < 88:
+            if end < at + 88:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, 60)
-            msn = u16(packet, 62)
-            tx_timestamp = u16(packet, 64)
-            va = u64(packet, 68)
-            rkey = u32(packet, 76)
-            dma_length = u32(packet, 80)
-            immediate = u32(packet, 84)
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            tx_timestamp = u16(packet, at + 64)
+            va = u64(packet, at + 68)
+            rkey = u32(packet, at + 76)
+            dma_length = u32(packet, at + 80)
+            immediate = u32(packet, at + 84)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, immediate,
-                view[88:end]
+                part(packet, at + 88, end, absent)
             )
-        if end < 84:
+        if end < at + 84:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, 60)
-        msn = u16(packet, 62)
-        va = u64(packet, 64)
-        rkey = u32(packet, 72)
-        dma_length = u32(packet, 76)
-        immediate = u32(packet, 80)
+        rqmsn = u16(packet, at + 60)
+        msn = u16(packet, at + 62)
+        va = u64(packet, at + 64)
+        rkey = u32(packet, at + 72)
+        dma_length = u32(packet, at + 76)
+        immediate = u32(packet, at + 80)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
-            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, immediate, view[84:end]
+            addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, immediate,
+            part(packet, at + 84, end, absent)
         )
 
 
@@ -459,10 +456,10 @@ class _DecoderD1(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Ack:
-        syndrome_to_msn = u32(packet, 60)
+        syndrome_to_msn = u32(packet, at + 60)
         return Ack(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, syndrome_to_msn >> 24, syndrome_to_msn & 0xffffff
@@ -473,13 +470,13 @@ class _DecoderD8(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> EndpointRequest:
-        erth_type_to_op = u16(packet, 60)
-        vendor_info = u8(packet, 63)
-        port_status_mask = u32(packet, 64)
-        tx_timestamp = u16(packet, 72)
+        erth_type_to_op = u16(packet, at + 60)
+        vendor_info = u8(packet, at + 63)
+        port_status_mask = u32(packet, at + 64)
+        tx_timestamp = u16(packet, at + 72)
         return EndpointRequest(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, erth_type_to_op & 0x3, vendor_info, port_status_mask, tx_timestamp
@@ -490,11 +487,11 @@ class _DecoderD9(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> EndpointResponse:
-        eeth_zero12_to_eeth_zero2 = u16(packet, 60)
-        tx_timestamp = u16(packet, 88)
+        eeth_zero12_to_eeth_zero2 = u16(packet, at + 60)
+        tx_timestamp = u16(packet, at + 88)
         return EndpointResponse(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, eeth_zero12_to_eeth_zero2 >> 2 & 0x3, tx_timestamp
@@ -505,21 +502,21 @@ class _DecoderDC(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Sack:
-        seth_type_to_seth_r1 = u16(packet, 60)
-        ack_psn_offset = i16(packet, 62)
-        entropy = u32(packet, 64)
-        spdcid = u16(packet, 68)
-        dpdcid = u16(packet, 70)
-        cack_psn_to_cc_flags = u32(packet, 73)
-        mpr = u8(packet, 77)
-        sack_offset = i16(packet, 78)
-        sack_bitmap = u64(packet, 80)
-        tx_timestamp = u16(packet, 88)
-        cc_r1_to_ooo_count = u16(packet, 90)
-        restore_cwnd_to_rcvd_bytes = u32(packet, 92)
+        seth_type_to_seth_r1 = u16(packet, at + 60)
+        ack_psn_offset = i16(packet, at + 62)
+        entropy = u32(packet, at + 64)
+        spdcid = u16(packet, at + 68)
+        dpdcid = u16(packet, at + 70)
+        cack_psn_to_cc_flags = u32(packet, at + 73)
+        mpr = u8(packet, at + 77)
+        sack_offset = i16(packet, at + 78)
+        sack_bitmap = u64(packet, at + 80)
+        tx_timestamp = u16(packet, at + 88)
+        cc_r1_to_ooo_count = u16(packet, at + 90)
+        restore_cwnd_to_rcvd_bytes = u32(packet, at + 92)
         return Sack(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, seth_type_to_seth_r1 >> 5 & 0x3, seth_type_to_seth_r1 >> 1 & 0x1, ack_psn_offset, entropy,
@@ -533,16 +530,16 @@ class _DecoderDD(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Nack:
-        nack_reason = u8(packet, 62)
-        vendor_info = u8(packet, 63)
-        entropy = u32(packet, 64)
-        spdcid = u16(packet, 68)
-        dpdcid = u16(packet, 70)
-        nack_psn_to_cc_flags = u32(packet, 73)
-        tx_timestamp = u16(packet, 78)
+        nack_reason = u8(packet, at + 62)
+        vendor_info = u8(packet, at + 63)
+        entropy = u32(packet, at + 64)
+        spdcid = u16(packet, at + 68)
+        dpdcid = u16(packet, at + 70)
+        nack_psn_to_cc_flags = u32(packet, at + 73)
+        tx_timestamp = u16(packet, at + 78)
         return Nack(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, nack_reason, vendor_info, entropy, spdcid, dpdcid, nack_psn_to_cc_flags >> 8,
@@ -554,14 +551,14 @@ class _DecoderDE(Decoder):
     __slots__ = ()
 
     def parse(
-        self, packet: bytes, view: Any, end: int, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
+        self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Probe:
-        vendor_info = u8(packet, 63)
-        probe_id = u16(packet, 64)
-        spdcid = u16(packet, 68)
-        dpdcid = u16(packet, 70)
-        tx_timestamp = u16(packet, 72)
+        vendor_info = u8(packet, at + 63)
+        probe_id = u16(packet, at + 64)
+        spdcid = u16(packet, at + 68)
+        dpdcid = u16(packet, at + 70)
+        tx_timestamp = u16(packet, at + 72)
         return Probe(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, vendor_info, probe_id, spdcid, dpdcid, tx_timestamp, udp_length + 40

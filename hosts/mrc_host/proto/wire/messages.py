@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from mypy_extensions import mypyc_attr
+
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Opcode
 
 
@@ -31,6 +33,7 @@ NO_TIMESTAMP: Final = -1
 
 
 # One of these for every packet: what dataclasses make for __init__ is not compiled.
+@mypyc_attr(acyclic=True, free_list_len=1)
 @dataclass(slots=True, init=False)
 class Data:
     """One WRITE packet. `trimmed`: 0, or the NackReason to answer with.
@@ -102,6 +105,7 @@ class Data:
         self.trimmed = trimmed
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class Control:
     """The common fields of every message but `Data`. `packet_entropy` is the EV on which it arrived."""
@@ -117,6 +121,7 @@ class Control:
     p_key: int
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 @dataclass(slots=True, init=False)
 class Sack(Control):
     """RELIABILITY SACK: SETH and CC_STATE. `entropy` is the EV it reports."""
@@ -201,6 +206,7 @@ class Sack(Control):
         return self.ack_psn_offset & 0xFFFF
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class Nack(Control):
     """RELIABILITY NACK. `entropy` is the EV of the packet refused."""
@@ -216,6 +222,7 @@ class Nack(Control):
     tx_timestamp: int
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class Ack(Control):
     """Transport ACKNOWLEDGE."""
@@ -224,6 +231,7 @@ class Ack(Control):
     msn: int
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class Probe(Control):
     """RELIABILITY PROBE REQUEST; `size` is nominal, UDP length + 40."""
@@ -236,6 +244,7 @@ class Probe(Control):
     size: int = 80
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class EndpointRequest(Control):
     """ENDPOINT REQUEST: port status update or EV probe; the request id is psn & 0xFFFF."""
@@ -246,6 +255,7 @@ class EndpointRequest(Control):
     tx_timestamp: int
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True)
 class EndpointResponse(Control):
     """ENDPOINT RESPONSE; the request id is psn & 0xFFFF."""

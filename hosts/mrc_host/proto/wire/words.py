@@ -154,8 +154,16 @@ def variable_of(word: Word) -> str:
     return "_to_".join(names)
 
 
+def moved(at: str, by: int) -> str:
+    """Return the expression of a place some bytes behind another: a number, or a variable and a number."""
+    if at.isdecimal():
+        return str(int(at) + by)
+    variable, _, before = at.partition(" + ")
+    return f"{variable} + {int(before or 0) + by}" if by or before else at
+
+
 def read_of(word: Word, at: str) -> str:
     """Return the expression that reads a word of `packet` at a place."""
     if word.code.endswith("s"):
-        return f"packet[{at}:{int(at) + word.size}]"
+        return f"packet[{at}:{moved(at, word.size)}]"
     return f"{'i' if word.code.islower() else 'u'}{8 * word.size}(packet, {at})"

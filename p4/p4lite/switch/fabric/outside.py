@@ -24,6 +24,7 @@ Arrival = tuple[int, int, bytes, int]
 Transmitter = tuple[int, int, int, int, int]
 
 SEND_WORDS = 4
+_WORD_BYTES = 8
 #: The word of a frame's length has in its upper half how many bytes are missing before its last 4 (`struct pf_send`).
 MISSING_SHIFT = 32
 
@@ -107,7 +108,7 @@ class ExternalHosts:
         self.surprises = 0
         self._ferry = self._made_ferry()
 
-    def _made_ferry(self) -> Callable[[int, list[int], list[bytes], int, int], Found] | None:
+    def _made_ferry(self) -> Callable[[int, bytearray, list[bytes], int, int], Found] | None:
         """Return `ferry_exchange` of `core/python/ferry.c` for these hosts."""
         library = ferries()
         if library is None:
@@ -152,14 +153,15 @@ class ExternalHosts:
         core.c.pf_transmitters(core.pointer, self._one_pointer, 1, self._one, ctypes.byref(ctypes.c_uint64()))
         return _of(self._one[0])
 
-    def send(self, words: list[int], parts: list[bytes]) -> None:
+    def send(self, words: bytearray, parts: list[bytes]) -> None:
         """Put frames on the hosts' links.
 
         Args:
-            words: `SEND_WORDS` per frame: place, length with header, when it is sent, and when the link is free again.
-                The frames of a place are in order of time. Packets that arrive at one instant are taken in order of
-                the times at which they were sent, and then of their ports. The length may count bytes that are missing
-                in `parts` before the frame's last 4; the upper half of its word is then their number (`MISSING_SHIFT`).
+            words: `SEND_WORDS` per frame, of 64 bits in the machine's order: place, length with header, when it is
+                sent, and when the link is free again. The frames of a place are in order of time. Packets that arrive
+                at one instant are taken in order of the times at which they were sent, and then of their ports. The
+                length may count bytes that are missing in `parts` before the frame's last 4; the upper half of its word
+                is then their number (`MISSING_SHIFT`).
             parts: the frames' bytes in order, cut anywhere.
 
         Raises FabricError for a frame that is not taken; those before it are.
@@ -172,15 +174,15 @@ class ExternalHosts:
             raise self._refused(result, words)
         self.surprises += self._told.value
 
-    def _packed(self, words: list[int], parts: list[bytes]) -> tuple[bytes, int, bytes]:
+    def _packed(self, words: bytearray, parts: list[bytes]) -> tuple[bytes, int, bytes]:
         """Pack words, number and bytes of frames for C, and check what C relies on (as in `ferry.c`)."""
-        if len(words) % SEND_WORDS:
+        numbers, octets = array("Q", bytes(words[: len(words) // _WORD_BYTES * _WORD_BYTES])), b"".join(parts)
+        if len(words) % (SEND_WORDS * _WORD_BYTES):
             raise ValueError("a packet is some words short")
-        numbers, octets = array("Q", words), b"".join(parts)
         self._check_packed(numbers, len(octets))
-        return numbers.tobytes(), len(words) // SEND_WORDS, octets
+        return bytes(words), len(numbers) // SEND_WORDS, octets
 
-    def exchange(self, words: list[int], parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
+    def exchange(self, words: bytearray, parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
         """Do `send`, then `Fabric.advance`, and return the arrivals; `now_ns` is the fabric's time then.
 
         Args:
@@ -231,7 +233,7 @@ class ExternalHosts:
         ]
         return result, self._told.value, batch.now_ns, batch.known_ns, arrivals
 
-    def _taken(self, found: Found, words: list[int], limit_ns: int) -> list[Arrival]:
+    def _taken(self, found: Found, words: bytearray, limit_ns: int) -> list[Arrival]:
         result, told, self.now_ns, self.known_ns, arrivals = found
         if result < 0:
             self._told.value = told
@@ -240,8 +242,8 @@ class ExternalHosts:
         self.surprises += told
         return arrivals
 
-    def _refused(self, result: int, words: list[int], limit_ns: int | None = None) -> FabricError:
+    def _refused(self, result: int, words: bytearray, limit_ns: int | None = None) -> FabricError:
         if words and self._core.failure(result) not in ("loop", "clock"):
-            place, octets, at_ns = words[self._told.value * SEND_WORDS :][:3]
+            place, octets, at_ns = array("Q", bytes(words))[self._told.value * SEND_WORDS :][:3]
             return not_sent(self._core, result, self._ports[place], octets & 0xFFFFFFFF, at_ns)
         return not_run(self._core, result, self.now_ns if limit_ns is None else limit_ns)

@@ -1,4 +1,4 @@
-/* pf_exchange as Python calls it: lists of integers and bytes in, a list of arrivals out. ctypes would spend more on
+/* pf_exchange as Python calls it: words and bytes in, a list of arrivals out. ctypes would spend more on
  * converting them than the fabric on carrying the packets (`fabric/outside.py` does, where this cannot be built). */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -69,25 +69,21 @@ static int room(void *buffer, size_t *had, size_t needed)
 
 static int take_words(struct ferry *ferry, PyObject *words)
 {
-    Py_ssize_t count = PyList_GET_SIZE(words);
-    if (count % SEND_WORDS) {
+    size_t size = (size_t)PyByteArray_GET_SIZE(words);
+    if (size % sizeof(struct pf_send)) {
         PyErr_SetString(PyExc_ValueError, "a packet is some words short");
         return 0;
     }
-    if (!room(&ferry->words, &ferry->words_room, (size_t)count * sizeof(uint64_t))) {
+    if (!room(&ferry->words, &ferry->words_room, size)) {
         PyErr_NoMemory();
         return 0;
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        uint64_t word = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(words, i));
-        if (word == UINT64_MAX && PyErr_Occurred())
-            return 0;
-        if (i % SEND_WORDS == 0 && word >= ferry->count) {
+    memcpy(ferry->words, PyByteArray_AS_STRING(words), size);
+    for (size_t i = 0; i < size / sizeof(uint64_t); i += SEND_WORDS)
+        if (ferry->words[i] >= ferry->count) {
             PyErr_SetString(PyExc_IndexError, "no such port");
             return 0;
         }
-        ferry->words[i] = word;
-    }
     return 1;
 }
 
@@ -167,11 +163,11 @@ static PyObject *arrivals_of(const struct ferry *ferry, const struct pf_batch *b
 
 static int take(struct ferry *ferry, PyObject *words, PyObject *parts, uint64_t *sends)
 {
-    if (!PyList_Check(words) || !PyList_Check(parts)) {
-        PyErr_SetString(PyExc_TypeError, "words and parts are lists");
+    if (!PyByteArray_Check(words) || !PyList_Check(parts)) {
+        PyErr_SetString(PyExc_TypeError, "words are a bytearray, parts a list");
         return 0;
     }
-    *sends = (uint64_t)PyList_GET_SIZE(words) / SEND_WORDS;
+    *sends = (uint64_t)PyByteArray_GET_SIZE(words) / sizeof(struct pf_send);
     return take_words(ferry, words) && take_bytes(ferry, parts, *sends);
 }
 
