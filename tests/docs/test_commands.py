@@ -48,7 +48,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"python -m support\.lab\.signals .*", "takes an hour of CPU time", "tests/lab/test_signals.py"),
     (r"python -m support\.p4\.differential .*", "takes minutes of CPU time", "tests/p4/test_differential.py"),
     (r"p4lite lsp", "serves an editor, and needs an extra", "tests/p4/editor/test_lsp.py"),
-    (r"git clone", "would fetch what is already here", ""),
     (
         r"mrclab (up|down|list|status|cleanup|exec|env|sh|capture|deny|allow|fail|restore)( .*)?",
         REAL,
@@ -61,11 +60,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     ),
     (r"mrclab workshop (class|hand-in).*", "needs a class of students", "extras/mrc_workshop/tests/test_classroom.py"),
     (r"python docs/slides\.py .*", "fetches a library once", "tests/docs/test_slides.py"),
-    (
-        r"python -m support\.workshop\.simulated .*",
-        "takes minutes",
-        "extras/mrc_workshop/tests/test_simulated_class.py",
-    ),
     (r"mrclab train( .*)?", "needs PyTorch and a lab on the real clock", "extras/mrc_torch/tests/test_train_real.py"),
     (
         r"mrclab perf .*--backend (torch|gloo)",
@@ -76,7 +70,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab trace .*", REAL, "tests/lab/test_inside.py"),
     (r"mrclab run .*--clock real.*", REAL, "tests/lab/test_lab.py"),
     (r"mrclab run ring_all_reduce --duration .*", REAL, "tests/lab/test_lab.py"),
-    (r"MRCLAB_CONFORM_PACKETS=1000000 .*", "takes minutes of CPU time", "extras/mrc_conform/tests/test_wire.py"),
     (r"\. \.venv/bin/activate", "of the shell", ""),
     (r"mrclab run my\.yaml", "a file of the reader's", "tests/docs/test_examples.py"),
     (r"mrclab demo( .*)?", "minutes", "tests/lab/test_demo.py"),
@@ -119,11 +112,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"pytest tests/topo/test_labfile\.py", "a test itself", "tests/topo/test_labfile.py"),
     (r"python -m pytest .*", "a test itself", "tests/platforms/test_mac.py"),
     (r"python docs/screenshots\.py( .*)?", "needs a browser", "tests/web/test_browser.py"),
-    (
-        r"MRCLAB_SWEEP_RUNS=.*pytest tests/sweeps/test_cluster\.py",
-        "a test itself, half an hour",
-        "tests/sweeps/test_cluster.py",
-    ),
     (r"mrclab web( .*)?", "serves until it is ended", "tests/web/test_view.py"),
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
     (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
