@@ -116,7 +116,7 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"mrclab chaos.*", "minutes", "tests/lab/test_chaos.py"),
     (r"python docs/redraw\.py .*", "needs a figure that was made", "tests/lab/test_figures.py"),
     (r"python docs/house\.py", "writes into the page; a test compares", "tests/test_architecture.py"),
-    (r"python -m mrc_host\.lua .*", "writes into the page; a test compares", "tests/hosts/tools/test_tools.py"),
+    (r"python docs/lua\.py .*", "writes into the page; a test compares", "tests/hosts/tools/test_tools.py"),
     (r"python -m mrc_host\.build", "half a minute of two cores, done by `make setup`", "tests/proto/test_native.py"),
     (r"python -m benchmarks( .*)?", "measures for minutes", ""),
     (r"python -m timeit .*", "measures", ""),
