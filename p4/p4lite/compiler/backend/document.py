@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr, source_info
-from p4lite.compiler.backend.pipelines import Ids, PipelineWriter
+from p4lite.compiler.backend.pipelines import Ids, Json, PipelineWriter, argument, expression, hexstr, source_info
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.lir import (
