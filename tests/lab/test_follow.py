@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from mrc_topo.labfile import load_lab
 from mrclab.lab.faults.action import Action, FailureError
-from mrclab.lab.faults.ledger import (
-    KEPT,
-    ChangeFollower,
-    FaultLedger,
-    LedgerChange,
-    LedgerState,
-    MemoryRecord,
-    UnsettledError,
-)
+from mrclab.lab.faults.follow import ChangeFollower
+from mrclab.lab.faults.ledger import KEPT, FaultLedger, LedgerChange, LedgerState, MemoryRecord, UnsettledError
 from support.lab.fake_lab import BrokenOff, FakeLab
 from support.lab.fault_cases import actions
 

@@ -26,7 +26,8 @@ from mrclab.lab.describe import FabricPlan, fabric_description
 from mrclab.lab.processes.process import ProcessExit
 from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import RunDir, RunError
-from mrclab.lab.session.fidelity import Fidelity, SwitchLoad, Thread, judge, threads_of
+from mrclab.lab.session.fidelity import Fidelity, judge
+from mrclab.lab.session.load import SwitchLoad, Thread, threads_of
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.bmv2 import SimpleSwitch, ThriftError, packets_per_second
 from mrclab.lab.switches.forwarders import ReferencePartMissing, check, check_clock, chosen

@@ -19,7 +19,8 @@ from mrc_topo.base import interruption
 from mrc_topo.base.interruption import Interrupted
 from mrc_topo.base.plain import encode
 from mrclab.lab.faults.action import Action
-from mrclab.lab.faults.ledger import ChangeFollower, LedgerChange
+from mrclab.lab.faults.follow import ChangeFollower
+from mrclab.lab.faults.ledger import LedgerChange
 from mrclab.lab.hosts.hostclient import HostError
 from mrclab.lab.management import denylist
 from mrclab.lab.session.base import Session

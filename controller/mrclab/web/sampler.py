@@ -18,7 +18,7 @@ from mrc_host.workloads import WORKLOADS
 from mrc_host.workloads.streams import Streams
 from mrc_topo.base.quantiles import nearest_rank, quantile
 from mrc_topo.topology import Topology
-from mrclab.lab.faults.ledger import ChangeFollower
+from mrclab.lab.faults.follow import ChangeFollower
 from mrclab.lab.hosts.hostclient import HostError, ask_all
 from mrclab.lab.management import clustermapper
 from mrclab.lab.management.clustermapper import Localiser, Probed

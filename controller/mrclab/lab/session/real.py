@@ -33,7 +33,8 @@ from mrclab.lab.records.record import LAB_FOLDER, LabFolder
 from mrclab.lab.records.rundir import LabDied, RunDir, RunError
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.fabricset import FabricSet
-from mrclab.lab.session.fidelity import Fidelity, MachineFidelity, ProcessLoad, judge
+from mrclab.lab.session.fidelity import Fidelity, MachineFidelity, judge
+from mrclab.lab.session.load import ProcessLoad
 from mrclab.lab.session.wired import WiredFabric
 from mrclab.lab.switches import forwarders
 from mrclab.lab.switches.backend import COMMANDS, dead_switch
