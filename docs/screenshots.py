@@ -41,10 +41,10 @@ LINK = "p1-t0.0--p1-t1.0"
 
 
 @contextlib.contextmanager
-def page(chromium: Any, view: Watching, size: tuple[int, int] = (1280, 800), scheme: str = "light") -> Iterator[Any]:
+def page(chromium: Any, view: Watching) -> Iterator[Any]:
     """Open the page over a view, and yield it once it shows something."""
     with served(view.hub) as serving:
-        made = chromium.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+        made = chromium.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         made.set_default_timeout(120_000)
         made.goto(serving.url)
         until(made, "window.mrclab?.latest()")
@@ -84,11 +84,6 @@ def simulation(chromium: Any) -> None:
         view.ask("pause")
         made.locator("#evs .ev.ASSUMED_BAD").first.click()
         save(made, "simulation")
-        made.emulate_media(color_scheme="dark")
-        save(made, "dark")
-        with page(chromium, view, (390, 844)) as phone:
-            phone.wait_for_selector("#truth button")
-            save(phone, "phone")
 
 
 def lab(chromium: Any) -> None:

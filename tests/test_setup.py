@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import pathlib
-import pty
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-
-import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 STEP = ROOT / "setup" / "step.sh"
@@ -32,15 +29,6 @@ def test_step_that_succeeds_prints_its_beginning_and_end_and_leaves_no_log(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_step_that_takes_long_says_that_it_goes_on(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STEP_EVERY", "1")
-    done = step("3", "Python packages", "Try again.", "sleep", "3", folder=tmp_path)
-    _, *goes_on, ends = done.stdout.splitlines()
-    assert goes_on
-    assert all(re.fullmatch(r"Python packages: goes on, [1-9] s by now", line) for line in goes_on)
-    assert ends.startswith("Python packages: done in ")
-
-
 def test_step_that_fails_shows_its_output_its_remedy_and_its_exit_status(tmp_path: pathlib.Path) -> None:
     done = step("3", "Python packages", "Is there a network?", "sh", "-c", "echo no route; exit 7", folder=tmp_path)
     assert done.returncode == 7
@@ -58,30 +46,6 @@ def test_step_that_is_killed_leaves_no_log(tmp_path: pathlib.Path) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-
-
-@pytest.mark.parametrize("words", [(), ("3", "title", "remedy"), ("soon", "title", "remedy", "true")])
-def test_step_with_wrong_arguments_exits_with_2(words: tuple[str, ...], tmp_path: pathlib.Path) -> None:
-    assert step(*words, folder=tmp_path).returncode == 2
-
-
-def test_step_on_a_terminal_shows_a_bar_that_is_full_only_at_its_end(tmp_path: pathlib.Path) -> None:
-    ours, theirs = pty.openpty()
-    words = [str(STEP), "1", "Python packages", "remedy", "sleep", "0.5"]
-    process = subprocess.Popen(words, stdout=theirs, env={**os.environ, "TMPDIR": str(tmp_path)})
-    os.close(theirs)
-    shown = b""
-    try:
-        while data := os.read(ours, 4096):
-            shown += data
-    except OSError:  # the terminal's other end is closed
-        pass
-    finally:
-        os.close(ours)
-    assert process.wait() == 0
-    first, *_, last = shown.decode().replace("\n", "\r").rstrip("\r").split("\r")[1:]
-    assert "[...................." in first
-    assert "[####################] done in " in last
 
 
 def test_build_of_the_core_is_not_needed_where_it_is_switched_off() -> None:

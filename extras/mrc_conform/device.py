@@ -32,7 +32,6 @@ class Need(Enum):
     DENY = "EVs denied on demand"
     REPLACE = "EVs replaced by others on demand"
     STALL = "ports that take no packet for a while, on demand"
-    DROPS = "counters of dropped packets by reason"
     SECOND_QP = "more than one queue pair"
     SECOND_PEER = "packets to a second address of the kit"
     STATES = "state changes of queue pairs on demand"
@@ -317,7 +316,3 @@ class Device(abc.ABC):
     def set_mpr(self, local: Local, units: int) -> None:
         """Change the responder's window (dynamic MPR)."""
         raise DeviceError(f"{self.name} changes no window on demand")
-
-    def drops(self) -> Mapping[str, int]:
-        """Return how many packets were dropped, by reason."""
-        raise DeviceError(f"{self.name} does not count drops")

@@ -469,12 +469,6 @@ class Script:
         if found is not state:
             raise Mismatch(f"the queue pair is in {found.value}, expected {state.value}")
 
-    def expect_drop(self, reason: str, count: int = 1) -> None:
-        """Check that `count` packets were dropped for this reason. Raises Mismatch otherwise."""
-        drops = self.device.drops()
-        if drops.get(reason, 0) != count:
-            raise Mismatch(f"expected {count} packets dropped for {reason}; the device counts {dict(drops) or 'none'}")
-
     def check(self, condition: bool, text: str) -> None:
         """Raise Mismatch with this text unless the condition holds."""
         if not condition:

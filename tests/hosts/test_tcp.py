@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pathlib
 import socket
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.tcp import HEADER, ChannelError, TcpConnection
+from mrc_host.tcp import HEADER, TcpChannel
 
 WAIT_S = 60
 
@@ -111,35 +113,53 @@ def test_an_unusable_configuration_is_one_line(config: str, tmp_path: pathlib.Pa
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
+def served(stream: bytes, cuts: list[int], memory: memoryview) -> tuple[mock.Mock, list[bytes]]:
+    """Let a channel take a stream that arrives in pieces; return its workload and what it answered."""
+    workload, writer = mock.Mock(done=False), mock.Mock()
+
+    async def take() -> None:
+        reader = asyncio.StreamReader()
+        channel = TcpChannel({1: [(reader, writer)]}, memory)
+        channel.workload = workload
+        serving = asyncio.create_task(channel.serve(1, reader, writer))
+        left = stream
+        while left:
+            cut = cuts.pop() if cuts else len(left)
+            reader.feed_data(left[:cut])
+            left = left[cut:]
+            await asyncio.sleep(0)
+        reader.feed_eof()
+        await serving
+
+    asyncio.run(take())
+    return workload, [call.args[0] for call in writer.write.call_args_list]
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=3000), max_size=6), st.lists(st.integers(1, 700), max_size=20))
 def test_frames_come_out_as_they_went_in(blocks: list[bytes], cuts: list[int]) -> None:
     """However the bytes are cut on their way."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.setblocking(False)
-        memory = memoryview(bytearray(20_000))
-        stream = b"".join(
-            HEADER.pack(1, True, index, 7, index * 3000, len(block)) + block for index, block in enumerate(blocks)
-        )
-        into, got = TcpConnection(theirs, 0), []
-        while stream:
-            cut = cuts.pop() if cuts else len(stream)
-            ours.sendall(stream[:cut])
-            stream = stream[cut:]
-            got += into.frames(memory)
-        assert [each[2] for each in got] == list(range(len(blocks)))
-        for index, block in enumerate(blocks):
-            assert memory[index * 3000 : index * 3000 + len(block)] == block
+    memory = memoryview(bytearray(20_000))
+    stream = b"".join(
+        HEADER.pack(1, True, index, 7, index * 3000, len(block)) + block for index, block in enumerate(blocks)
+    )
+    workload, answers = served(stream, cuts, memory)
+    assert [call.args[:2] for call in workload.arrived.call_args_list] == [(1, index) for index in range(len(blocks))]
+    assert answers == [HEADER.pack(2, False, 0, 7, 0, 0)] * len(blocks)
+    for index, block in enumerate(blocks):
+        assert memory[index * 3000 : index * 3000 + len(block)] == block
 
 
-def test_a_write_beyond_the_region_ends_the_connection() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.setblocking(False)
-        ours.sendall(HEADER.pack(1, False, 0, 0, 90, 20))
-        with pytest.raises(ChannelError, match="20 bytes at 90 are beyond the region of 100"):
-            TcpConnection(theirs, 0).frames(memoryview(bytearray(100)))
-        ours.close()
-        with pytest.raises(ChannelError, match="closed"):
-            TcpConnection(theirs, 0).frames(memoryview(bytearray(100)))
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        (HEADER.pack(1, False, 0, 0, 90, 20) + bytes(20), "20 bytes at 90 are beyond the region of 100"),
+        (HEADER.pack(1, False, 0, 0, 90, 10) + bytes(9), "the connection was closed"),
+    ],
+)
+def test_a_write_beyond_the_region_or_cut_off_ends_the_workload(stream: bytes, said: str) -> None:
+    memory = memoryview(bytearray(100))
+    workload, answers = served(stream, [], memory)
+    assert workload.failed.call_args.args[:2] == (1, said)
+    assert answers == []
+    assert not any(memory)

@@ -20,9 +20,8 @@ from mrclab.lab.faults.ledger import FaultLedger
 from mrclab.lab.session import virtual
 from mrclab.runs.experiment import ExperimentError, parse
 from mrclab.studies.chaos import run, schedule
-from mrclab.studies.chaos.run import ChaosResult
+from mrclab.studies.chaos.run import ChaosResult, ddmin, shrink
 from mrclab.studies.chaos.schedule import ENDS, PARTS, ChaosStep, Schedule
-from mrclab.studies.chaos.shrink import ddmin, shrink
 from support.amount import LONG, examples, first
 from support.namespaces import interfaces, left_behind
 

@@ -32,8 +32,8 @@ from mrclab.studies.cells.measure import ActiveEvs, Cell, Goodput, Measured, Rat
 from mrclab.studies.cells.store import CellAnswer, CellStore
 from mrclab.studies.engine import RunStatus
 from mrclab.studies.figures import catalogue, draw, failures, model, produce, tables
-from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.model import (
+    POLICIES,
     Alternative,
     Figure,
     Mark,

@@ -9,7 +9,7 @@ from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.schema import HEADER_BYTES
 from mrclab.results.wire import costs
 from mrclab.runs import compare
-from mrclab.runs.ideal import ideal_seconds
+from mrclab.runs.compare import ideal_seconds
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.workload import WorkloadSpec
 from support.lab.labs import session

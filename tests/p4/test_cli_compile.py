@@ -106,14 +106,6 @@ def test_defines_and_include_directories(good: str) -> None:
     assert cli.run(["use.p4", "-I", "lib", "-D", "WIDTH=3"]) == 0
 
 
-def test_dump_of_the_tree(good: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run([good, "--dump-ast"]) == 0
-    out = capsys.readouterr().out
-    assert "ControlDecl name='MyIngress'" in out
-    assert "IntLiteral value=1 width=9 signed=False text='1' : bit<9> = 1" in out
-    assert "packet_in" not in out.split("ParserDecl", 1)[0]
-
-
 def test_watch_compiles_again_when_an_include_changes(
     good: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

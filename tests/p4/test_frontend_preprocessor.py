@@ -9,9 +9,10 @@ import pytest
 from p4lite.compiler import ast, frontend
 from p4lite.compiler.check.program import Checker
 from p4lite.compiler.diagnostics import CompileError
+from p4lite.compiler.position import Pos
 
 
-def _names(path: str, **options: object) -> dict[str, ast.Pos]:
+def _names(path: str, **options: object) -> dict[str, Pos]:
     tree, _ = frontend.parse_file(path, **options)  # type: ignore[arg-type]
     return {d.name: d.pos for d in tree.decls}
 
@@ -32,8 +33,8 @@ def test_positions_through_includes_and_comments() -> None:
     write("inc/b.p4", "/* two\n   lines */ const bit<8> b = 1;\n")
     write("a.p4", '// one\n#include "inc/b.p4"\n\n  /* x\n y */ const bit<8> a = 2;\n')
     names = _names("a.p4")
-    assert names["b"] == ast.Pos("inc/b.p4", 2, 26, 1)
-    assert names["a"] == ast.Pos("a.p4", 5, 20, 1)
+    assert names["b"] == Pos("inc/b.p4", 2, 26, 1)
+    assert names["a"] == Pos("a.p4", 5, 20, 1)
 
 
 def test_text_of_a_macro_is_where_it_is_used() -> None:
@@ -180,7 +181,7 @@ def test_a_define_that_is_no_name() -> None:
 def test_line_endings_and_byte_order_mark() -> None:
     Path("a.p4").write_bytes(b"\xef\xbb\xbfconst bit<8> a = 1;\r\n\r\nconst bit<8> b = 2;\r\n")
     names = _names("a.p4")
-    assert names["a"] == ast.Pos("a.p4", 1, 14, 1)
+    assert names["a"] == Pos("a.p4", 1, 14, 1)
     assert names["b"].line == 3
 
 

@@ -184,10 +184,6 @@ class GraphTopology(Topology):
                     found.append(ProbePath(links[-1], port.plane, usids, tuple(way), links))
         return found
 
-    @property
-    def probe_count(self) -> int:
-        return sum(len(self.probe_paths(host.index)) for host in self.hosts)
-
     def _usid(self, switch: str) -> int:
         return addressing.usid(*self._numbers[switch])
 

@@ -346,11 +346,6 @@ class Topology:
         t1s = (None, *range(self.lab.t1_per_plane))
         return [self.probe_path(host, plane, t1) for plane in range(self.lab.planes) for t1 in t1s]
 
-    @property
-    def probe_count(self) -> int:
-        """How many probe paths all hosts have together."""
-        return self.lab.hosts * self.lab.planes * (1 + self.lab.t1_per_plane)
-
     def probe_path(self, host: int, plane: int, t1: int | None = None) -> ProbePath:
         """Return the probe from a host to its T0, or on to a T1, and back to the same port. Raises PathError."""
         port = self.host_port(host, plane)

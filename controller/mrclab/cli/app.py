@@ -1,4 +1,4 @@
-"""The `mrclab` command. Each verb is a module of its name, or of an extra; `mrclab.cli.verbs` has the table.
+"""The `mrclab` command. Each verb is a function of a module of ours or of an extra; `mrclab.cli.verbs` has the table.
 
 A verb's module is imported only when the verb is used: all of them together take more than a second of CPU time.
 """
@@ -30,12 +30,13 @@ from p4lite.terminal import look_by
 def _verb(name: str) -> Any:
     """Import a verb's module and make its command."""
     with interruption.idle():
-        module = importlib.import_module((VERBS | HIDDEN)[name].module or f"mrclab.cli.{name}")
+        row = (VERBS | HIDDEN)[name]
+        module = importlib.import_module(row.module or f"mrclab.cli.{name}")
     made = getattr(module, "app", None)
     if made is None:
         made = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         context = getattr(module, "CONTEXT", None)
-        made.command(name, context_settings=context, hidden=name in HIDDEN)(module.verb)
+        made.command(name, context_settings=context, hidden=name in HIDDEN)(getattr(module, row.function))
     command = typer.main.get_command(made)
     command.name = name
     if name in VERBS:

@@ -25,9 +25,8 @@ from mrclab.lab.records.rundir import RunDir, all_runs
 from mrclab.runs.experiment import ExperimentError
 from mrclab.runs.precheck import check_workload
 from mrclab.studies.chaos import schedule as schedules
-from mrclab.studies.chaos.run import ChaosResult, is_ours, play
+from mrclab.studies.chaos.run import ChaosResult, is_ours, play, shrink
 from mrclab.studies.chaos.schedule import Schedule
-from mrclab.studies.chaos.shrink import shrink
 
 DURATION_S = 60.0
 TRIES = {"virtual": 200, "real": 12}

@@ -25,15 +25,18 @@ class Group(StrEnum):
 @dataclass(frozen=True)
 class Verb:
     """A verb: its group; the first sentence of its docstring; commands that can be typed as they stand; the module that
-    has it, if it is not the one of its name here; and whether it is left out of lists, since no user types it."""
+    has it, if it is not the one of its name here, and its function there; and whether it is left out of lists, since no
+    user types it."""
 
     group: Group
     summary: str
     examples: tuple[str, ...]
     module: str = ""
+    function: str = "verb"
     hidden: bool = False
 
 
+_BREAKING = "mrclab.cli.breaking"
 #: In the order in which `--help` has them.
 _CORE = {
     "up": Verb(
@@ -106,26 +109,36 @@ _CORE = {
         Group.BREAK,
         "Inject a failure into a link, a host port or a switch.",
         ("mrclab fail p0-t1.1", "mrclab fail h3:2 --kind port_down", "mrclab fail p0-t0.1--p0-t1.0 --set loss=0.2"),
+        _BREAKING,
+        "fail",
     ),
     "flap": Verb(
         Group.BREAK,
         "Let a link, a host port or a switch fail and come back, again and again.",
         ("mrclab flap p0-t0.1--p0-t1.0 --count 3", "mrclab flap h3:2 --period 500ms --duty 0.2"),
+        _BREAKING,
+        "flap",
     ),
     "restore": Verb(
         Group.BREAK,
         "Undo injected failures: restore exactly what each of them changed.",
         ("mrclab restore", "mrclab restore p0-t1.1"),
+        _BREAKING,
+        "restore",
     ),
     "deny": Verb(
         Group.BREAK,
         "Put elements on the denylist: no queue pair sends across them until `allow`.",
         ("mrclab deny", "mrclab deny p0-t1.1"),
+        _BREAKING,
+        "deny",
     ),
     "allow": Verb(
         Group.BREAK,
         "Take elements off the denylist; their EVs are used again.",
         ("mrclab allow", "mrclab allow p0-t1.1"),
+        _BREAKING,
+        "allow",
     ),
     "chaos": Verb(
         Group.BREAK,

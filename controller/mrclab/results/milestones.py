@@ -1,4 +1,4 @@
-"""When each failure was made, noticed, acted on and overcome, and what limited goodput afterwards."""
+"""Milestones of each failure: when it was made, noticed, acted on and overcome, and what limited goodput afterwards."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from mrc_host.workloads import WORKLOADS
+from mrc_host.workloads.ring import RingCollective
 from mrc_topo import labfile
 from mrc_topo.base.document import Model, explain, printable
 from mrc_topo.labfile import LabError, load_lab, parse_lab
@@ -31,6 +33,7 @@ from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
 from mrclab.results.check import Check
 from mrclab.results.record import RunResult
+from mrclab.results.wire import Costs, beyond_first, costs
 from mrclab.runs import experiment, tcp
 from mrclab.runs.experiment import (
     FOLDER,
@@ -44,11 +47,46 @@ from mrclab.runs.experiment import (
     find_file,
     read,
 )
-from mrclab.runs.ideal import ideal_seconds
 from mrclab.runs.precheck import check_policies, check_workload
 from mrclab.runs.runner import WorkloadRun
 from mrclab.runs.sessions import lab_file, session_for
 from mrclab.runs.workload import WorkloadSpec
+
+
+def ideal_seconds(topology: Topology, spec: WorkloadSpec, transport: str) -> float | None:
+    """Return the seconds per iteration on empty, healthy paths; None for workloads that are not modelled here."""
+    kind = WORKLOADS[spec.workload]
+    if not issubclass(kind, RingCollective):
+        return None
+    hosts = [topology.host(name).index for name in spec.hosts or [host.name for host in topology.hosts]]
+    size = kind.complete(spec.params).size_bytes
+    cost = costs(topology, transport, spec.qps_per_peer, size // len(hosts))
+    rate = topology.lab.links.host.rate * cost.ports
+    iterations = int(spec.params.get("iterations") or 1)
+    return _ring(topology, hosts, cost, rate, kind.count_steps(len(hosts)), iterations) / iterations
+
+
+def _ring(topology: Topology, hosts: Sequence[int], cost: Costs, rate_bps: int, steps: int, iterations: int) -> float:
+    """Return the time until the last rank has ended all iterations, s."""
+    count = len(hosts)
+    ahead = [beyond_first(topology, hosts[r], hosts[(r + 1) % count], cost.frame_bytes) for r in range(count)]
+    back = [beyond_first(topology, hosts[(r + 1) % count], hosts[r], cost.ack_bytes) for r in range(count)]
+    frame = cost.frame_bytes * 8 / (rate_bps / cost.ports)
+    data, share = cost.data_bytes * 8 / rate_bps, cost.acks * cost.ack_bytes / cost.data_bytes
+    ready = [0.0] * count  # when a rank may send its next step
+    for _ in range(iterations):
+        sent = [0.0] * count
+        for _ in range(steps):
+            began = ready
+            for r in range(count):
+                # Once its predecessor's packets come, a rank acknowledges them on the link on which it sends.
+                alone = max(0.0, began[r - 1] + frame + ahead[r - 1] - began[r])
+                sent[r] = began[r] + (data if data <= alone else alone + (data - alone) * (1 + share))
+            ready = [max(sent[r], sent[r - 1] + ahead[r - 1]) for r in range(count)]
+        # An iteration ends when all that a rank has written is acknowledged.
+        ready = [max(ready[r], sent[r] + ahead[r] + back[r]) for r in range(count)]
+    return max(ready)
+
 
 EXAMPLE = (
     "a comparison is a mapping with name, title, workload, variants and conditions; see docs/reference/experiments.md"

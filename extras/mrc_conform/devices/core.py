@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import ipaddress
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, Final
 
 from mrc_conform.device import Arrival, Device, DeviceError, Done, Local, Outcome, PairState, Region, Remote
@@ -165,10 +164,6 @@ class CoreDevice(Device, abc.ABC):
     def state(self, local: Local) -> PairState:
         """See `Device`."""
         return PairState(self._pairs[local.number][0].state.value)
-
-    def drops(self) -> Mapping[str, int]:
-        """See `Device`."""
-        return dict(self._core.statistics().drops)
 
     def close_pair(self, local: Local) -> None:
         """See `Device`."""

@@ -172,7 +172,7 @@ def test_case_whose_settings_a_device_cannot_have_is_outside_of_its_profile() ->
 def test_profiles_of_our_devices_explain_what_is_left_out() -> None:
     assert all(load("virtual").outside(case) is None for case in select([]))
     left_out = [case for case in select([]) if load("agent").outside(case) is not None]
-    assert {need.name for case in left_out for need in case.needs} >= load("agent").cannot.keys() - {"DROPS"}
+    assert {need.name for case in left_out for need in case.needs} >= load("agent").cannot.keys()
     assert all({need.name for need in case.needs} & load("agent").cannot.keys() for case in left_out)
 
 

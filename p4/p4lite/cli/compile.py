@@ -27,7 +27,6 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("-o", "--output", metavar="OUT.json", help="write the BMv2 JSON here ('-' is standard output)")
     p.add_argument("--p4info", metavar="OUT.txtpb", help="write the P4Info here, in protobuf's text format")
     add_compiler(p)
-    p.add_argument("--dump-ast", action="store_true", help="print the checked syntax tree")
     p.add_argument("--watch", action="store_true", help="compile again whenever the program or an include changes")
     p.add_argument("-w", "--no-warnings", action="store_true", help="do not show warnings")
     p.add_argument("--Werror", dest="werror", action="store_true", help="a warning fails the run")
@@ -68,19 +67,9 @@ def _compile(args: argparse.Namespace) -> tuple[int, set[str]]:
 
 def _compile_shown(args: argparse.Namespace) -> tuple[int, set[str]]:
     from p4lite import compiler
-    from p4lite.compiler import backend, dump, frontend
+    from p4lite.compiler import backend
 
     try:
-        if args.dump_ast:
-            program = (
-                frontend.load_text(_stdin(), "<stdin>", args.include_dirs, args.defines)
-                if args.program == "-"
-                else frontend.load(args.program, args.include_dirs, args.defines)
-            )
-            print(dump.dump_program(program))
-            if args.output is None and args.p4info is None:
-                _show(program.diagnostics, not args.no_warnings)
-                return EXIT_OK, set(program.reporter.sources)
         if args.program == "-":
             compiled = compiler.compile_text(_stdin(), "<stdin>", args.include_dirs, args.defines)
         else:

@@ -9,7 +9,7 @@ import lark
 from p4lite.compiler import ast
 from p4lite.compiler.diagnostics import Reporter
 from p4lite.compiler.lexer import Token, annotation_of, parse_number, unquote
-from p4lite.compiler.position import Pos
+from p4lite.compiler.position import NOWHERE, Pos
 
 Children = list[Any]
 
@@ -348,7 +348,7 @@ class TreeBuilder(lark.Transformer[Any, Any]):
         return ast.Block(ch[0].pos, _nodes(ch))
 
     def empty(self, ch: Children) -> ast.Empty:
-        return ast.Empty(ast.NOWHERE)
+        return ast.Empty(NOWHERE)
 
     def assign(self, ch: Children) -> ast.Assign:
         return ast.Assign(ch[0].pos, ch[0], ch[2])

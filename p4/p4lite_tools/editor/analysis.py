@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from p4lite.compiler import ast
-from p4lite.compiler.ast.base import walk
+from p4lite.compiler.ast import walk
 from p4lite.compiler.check import check_program
 from p4lite.compiler.diagnostics import CompileError, Diagnostic, Reporter, Unsupported
 from p4lite.compiler.parser import parse_what_can_be

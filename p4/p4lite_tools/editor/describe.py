@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from p4lite.compiler import ast, unparse
-from p4lite.compiler.ast.base import walk
+from p4lite.compiler.ast import walk
 from p4lite.compiler.lexer import KEYWORDS
 from p4lite.compiler.types import (
     ApplyResultType,

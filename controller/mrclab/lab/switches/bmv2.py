@@ -12,7 +12,6 @@ import fcntl
 import signal
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterable
 
@@ -22,6 +21,7 @@ from mrclab.lab import describe
 from mrclab.lab.processes.process import ProgressTimeout
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.switches.backend import FROZEN, RUNNING, STOPPED, ForwardingBackend, ProcessSupervisor
+from mrclab.lab.switches.forwarders import bmv2_options
 
 SIOCETHTOOL = 0x8946
 #: The ethtool commands that switch segmentation (TCP, UDP, generic) and generic reception, and (flags) large reception.
@@ -168,15 +168,6 @@ def thrift_port(switch: Switch) -> int:
     return THRIFT_PORT + switch.device_id
 
 
-def has_notifications(binary: str) -> bool:
-    """Return whether this BMv2 was built with nanomsg: one without it refuses the option."""
-    try:
-        told = subprocess.run([binary, "--help"], capture_output=True, text=True, check=False, timeout=READY_S)
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return False  # such a binary does not start either, and the error then says why
-    return NOTIFICATIONS in told.stdout
-
-
 def packets_per_second(topology: Topology, rate_bps: int) -> int:
     """Return how many full packets a link carries in a second; 0, no limit, for a link without a rate."""
     bits = 8 * (describe.frame_bytes(topology) + topology.lab.link_overhead)
@@ -205,7 +196,7 @@ class Bmv2Switches(ForwardingBackend):
         return [*words, "--", "--grpc-server-addr", address, "--priority-queues", str(rules.PRIORITY_QUEUES)]
 
     def start(self) -> None:
-        self.notifies = has_notifications(self.binary)
+        self.notifies = NOTIFICATIONS in bmv2_options(self.binary)
         # Clients reach the Thrift servers through it.
         self.house.net.batch([], ["link set dev lo up"])
         switch_off(theirs for _, theirs in self.house.net.behind.values())

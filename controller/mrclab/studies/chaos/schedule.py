@@ -123,10 +123,6 @@ class Schedule(Model):
             raise ValueError("steps stand in the order of time")
         return self
 
-    def with_steps(self, steps: list[ChaosStep]) -> Schedule:
-        """Return the same with other steps; no longer than they need where that is fewer."""
-        return self.model_copy(update={"steps": steps})
-
     def text(self) -> str:
         """Return the schedule as YAML that `load` reads."""
         document = self.model_dump(exclude_defaults=True, mode="json") | {"lab": self.lab}

@@ -465,3 +465,25 @@ def bounds_of(result: Measured, line: Line | None, segment: Segment, low: float,
     """Return bounds that are shares of the goodput before the first failure, during a step."""
     rate = percent(before(result), line)
     return Mark(segment.at_s + SETTLED_S, segment.until_s, low * rate, high * rate)
+
+
+def _with(policies: Mapping[str, str]) -> Callable[[Cell], Cell]:
+    def apply(cell: Cell) -> Cell:
+        """Return the cell with the policies; RoCE's endpoints have neither EVs nor NSCC, so it stays as it is."""
+        return cell if cell.experiment.transport == "roce" else replace(cell, policies=policies)
+
+    return apply
+
+
+#: By name: kind, `FILE.py:Class` in `experiments/sweeps/policies`, and where it is published.
+PUBLISHED = (
+    ("REPS", "ev", "reps.py:Reps", "arXiv 2407.21625"),
+    ("bitmap", "ev", "bitmap.py:Bitmap", "uet-htsim, UecMpBitmap"),
+    ("oblivious", "ev", "oblivious.py:Oblivious", "uet-htsim, UecMpOblivious"),
+    ("flowlet", "ev", "flowlet.py:Flowlet", "Let It Flow, NSDI 2017"),
+    ("ECMP", "ev", "ecmp.py:Ecmp", "RFC 2992"),
+    ("NSCC of htsim", "congestion", "htsim_nscc.py:HtsimNscc", "uet-htsim, uec.cpp"),
+    ("median NSCC", "congestion", "median_nscc.py:MedianNscc", "arXiv 2509.07907"),
+)
+
+POLICIES = tuple(Alternative(name, source, _with({kind: file})) for name, kind, file, source in PUBLISHED)

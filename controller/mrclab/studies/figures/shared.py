@@ -9,9 +9,9 @@ from dataclasses import replace
 from mrc_topo.schema import Lab
 from mrclab.runs.experiment import Tree
 from mrclab.studies.cells.measure import Cell, Measured, changed, experiment
-from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.failures import DROPPED, FAST, across, fail, lab, restore
 from mrclab.studies.figures.model import (
+    POLICIES,
     SHARE,
     Alternative,
     Axes,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from mrc_topo.schema import Lab
 from mrclab.results.expectation import Evidence
 from mrclab.studies.cells.measure import Cell, Measured, changed, experiment
-from mrclab.studies.figures.alternatives import POLICIES
 from mrclab.studies.figures.failures import CUT, DROPPED, FAST, across, fail, lab, restore, segments
 from mrclab.studies.figures.model import (
+    POLICIES,
     SHARE,
     Axes,
     Figure,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from p4lite.compiler import ast
-from p4lite.compiler.backend.expressions import Json, argument, expression, hexstr, source_info
-from p4lite.compiler.backend.pipelines import Ids, PipelineWriter
+from p4lite.compiler.backend.pipelines import Ids, Json, PipelineWriter, argument, expression, hexstr, source_info
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.lir import (
@@ -23,6 +21,7 @@ from p4lite.compiler.midend.lir import (
     Prim,
 )
 from p4lite.compiler.midend.names import UniqueNames
+from p4lite.compiler.position import Pos
 
 
 def primitive(op: LOp) -> Json:
@@ -419,7 +418,7 @@ def groups(document: Json) -> Iterator[tuple[str, list[Json]]]:
         yield kind, [item for p in pipelines for item in p[kind]]
 
 
-def check_unique(document: Json, pos: ast.Pos) -> None:
+def check_unique(document: Json, pos: Pos) -> None:
     """Raise `Unsupported` at `pos` for the first identifier or name that two objects share.
 
     Actions may share a name, not an identifier: one that a table lists with arguments is there once for each table.
@@ -435,7 +434,7 @@ def check_unique(document: Json, pos: ast.Pos) -> None:
         _differ(f"fields of {made['name']}", "name", [f[0] for f in made["fields"]], pos)
 
 
-def _differ(kind: str, key: str, values: list[object], pos: ast.Pos) -> None:
+def _differ(kind: str, key: str, values: list[object], pos: Pos) -> None:
     seen: set[object] = set()
     for value in values:
         if value in seen:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from p4lite.compiler import ast
 from p4lite.compiler import types as ty
-from p4lite.compiler.addresses import number_of
 from p4lite.compiler.check.scope import Scope, closest
+from p4lite.compiler.lexer import number_of
 from p4lite.compiler.unparse import expression
 
 #: Words for kinds of match, beside the kinds themselves.

@@ -40,6 +40,7 @@ from p4lite.compiler.midend.values import (
     may_overlap,
     roots,
 )
+from p4lite.compiler.position import Pos
 
 Kind = ast.CallKind
 KINDS = (
@@ -151,7 +152,7 @@ class CallLowering:
                 env.bind(param, self._in_parameter(param, value, others, env, expr.pos, always_copy))
 
     def _copied_parameter(
-        self, param: ast.Param, value: Value, initial: Value, env: Env, frame: Frame, pos: ast.Pos
+        self, param: ast.Param, value: Value, initial: Value, env: Env, frame: Frame, pos: Pos
     ) -> Value:
         """Bind a parameter to storage of its own: copy `initial` in (inout); `value` is where it is copied back."""
         assert param.type is not None
@@ -165,7 +166,7 @@ class CallLowering:
         return place
 
     def _in_parameter(
-        self, param: ast.Param, value: Value, written: set[str], env: Env, pos: ast.Pos, always_copy: bool
+        self, param: ast.Param, value: Value, written: set[str], env: Env, pos: Pos, always_copy: bool
     ) -> Value:
         if isinstance(value, (Object, TextConst)) or param.type is None:
             return value
@@ -183,7 +184,7 @@ class CallLowering:
             return value
         return self.code.snapshot(value, pos)
 
-    def inline(self, frame: Frame, env: Env, body: Callable[[], None], pos: ast.Pos) -> None:
+    def inline(self, frame: Frame, env: Env, body: Callable[[], None], pos: Pos) -> None:
         """Run a body in its own environment and frame, then copy out."""
         saved_env, saved_frame = self.code.env, self.code.frame
         self.code.env, self.code.frame = env, frame
@@ -218,7 +219,7 @@ class CallLowering:
         else:
             self.run_action(decl, bindings(call.args), call.pos)
 
-    def run_action(self, decl: ast.ActionDecl, bound: list[Bound], pos: ast.Pos) -> None:
+    def run_action(self, decl: ast.ActionDecl, bound: list[Bound], pos: Pos) -> None:
         """Inline an action's body; its arguments are evaluated here."""
         home = self.code.home(decl)
         frame = Frame(self.code.frame, BasicBlock())
@@ -317,7 +318,7 @@ class CallLowering:
             raise unsupported(call.pos, "apply() of this expression")
         self.apply_control(instance.what, bindings(call.args), call.pos)
 
-    def apply_control(self, control: ControlInstance, bound: list[Bound], pos: ast.Pos) -> None:
+    def apply_control(self, control: ControlInstance, bound: list[Bound], pos: Pos) -> None:
         """Inline the body of a sub-control; an instance that is applied in several places has own parameters."""
         frame = Frame(self.code.frame, BasicBlock())
         env = control.env

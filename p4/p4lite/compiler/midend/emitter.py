@@ -15,6 +15,7 @@ from p4lite.compiler.midend.lir import BasicBlock, Branch, Expr, Field, Jump, LO
 from p4lite.compiler.midend.names import Claims
 from p4lite.compiler.midend.storage import Storage, boolean
 from p4lite.compiler.midend.values import Boolean, Value
+from p4lite.compiler.position import Pos
 
 if TYPE_CHECKING:
     from p4lite.compiler.diagnostics import Reporter
@@ -73,7 +74,7 @@ class Frame:
     result: Value | None = None
     loops: list[tuple[BasicBlock, BasicBlock]] = field(default_factory=list)
     """(break target, continue target), innermost last."""
-    call: ast.Pos | None = None
+    call: Pos | None = None
     """The place of the call."""
 
 
@@ -99,7 +100,7 @@ class Emitter:
         self.routine: Routine
         self.scratch("")
 
-    def warn(self, pos: ast.Pos, message: str) -> None:
+    def warn(self, pos: Pos, message: str) -> None:
         """Report a warning through the front end's reporter."""
         if self.reporter is not None:
             self.reporter.warning(pos, message)

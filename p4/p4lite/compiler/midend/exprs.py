@@ -33,6 +33,7 @@ from p4lite.compiler.midend.values import (
     Value,
     as_const,
 )
+from p4lite.compiler.position import Pos
 
 
 def data_width(expr: ast.Expr) -> int | None:
@@ -59,7 +60,7 @@ class ExpressionLowering:
 
     # --- constants ---
 
-    def constant(self, value: ast.Value, ty: t.Type | None, pos: ast.Pos) -> Value:
+    def constant(self, value: ast.Value, ty: t.Type | None, pos: Pos) -> Value:
         """Return a compile-time value of type `ty`."""
         ty = t.strip_newtypes(ty) if ty is not None else None
         if isinstance(value, bool):
@@ -83,7 +84,7 @@ class ExpressionLowering:
             return self._struct_constant(value, ty, pos)
         return Object(value)
 
-    def _enum_constant(self, value: ast.EnumValue, ty: t.Type | None, pos: ast.Pos) -> Value:
+    def _enum_constant(self, value: ast.EnumValue, ty: t.Type | None, pos: Pos) -> Value:
         if isinstance(ty, t.SerEnumType):
             return Data(
                 arith.const(ty.values[value.member], ty.base.width, ty.base.signed), ty.base.width, ty.base.signed
@@ -103,7 +104,7 @@ class ExpressionLowering:
             return [(str(i), ty.element) for i in range(count)]
         return [(str(i), None) for i in range(count)]
 
-    def _struct_constant(self, value: ast.StructValue, ty: t.Type | None, pos: ast.Pos) -> Value:
+    def _struct_constant(self, value: ast.StructValue, ty: t.Type | None, pos: Pos) -> Value:
         if isinstance(ty, t.UnionType):
             return UnionInvalid(ty)
         fields = ty.fields if isinstance(ty, (t.FieldsType, t.AnonStructType)) else {}
@@ -114,7 +115,7 @@ class ExpressionLowering:
 
     # --- names ---
 
-    def lookup(self, decl: ast.Declaration, pos: ast.Pos) -> Value:
+    def lookup(self, decl: ast.Declaration, pos: Pos) -> Value:
         """Return the value bound to a declaration; instances are made when they are first named."""
         value = self.code.env.find(decl)
         if value is not None:
@@ -201,7 +202,7 @@ class ExpressionLowering:
         self.code.start(after)
         return outcome
 
-    def member(self, base: Value, name: str, ty: t.Type | None, pos: ast.Pos) -> Value:
+    def member(self, base: Value, name: str, ty: t.Type | None, pos: Pos) -> Value:
         """Return `base.name`."""
         if isinstance(base, Struct) and name in base.fields:
             return base.fields[name]
@@ -223,7 +224,7 @@ class ExpressionLowering:
             return NextElement(base.stack, name)
         raise unsupported(pos, f"'.{name}' of this expression (type {ty})")
 
-    def _stack_member(self, stack: StoredStack | StoredUnionStack, name: str, pos: ast.Pos) -> Value:
+    def _stack_member(self, stack: StoredStack | StoredUnionStack, name: str, pos: Pos) -> Value:
         if name == "size":
             return IntConst(stack.type.size)
         if name == "next":
@@ -266,7 +267,7 @@ class ExpressionLowering:
                 return chosen
         raise unsupported(e.pos, f"a run-time index of a value of type {e.expr.type}")
 
-    def constant_index(self, base: Value, index: int, pos: ast.Pos) -> Value:
+    def constant_index(self, base: Value, index: int, pos: Pos) -> Value:
         if isinstance(base, (StoredStack, StoredUnionStack)):
             if not 0 <= index < base.type.size:
                 raise unsupported(pos, f"index {index} outside of a stack of {base.type.size}")
@@ -275,7 +276,7 @@ class ExpressionLowering:
             return base.fields[str(index)]
         raise unsupported(pos, f"index {index} of this expression")
 
-    def _choose_item(self, base: Struct, index: Expr, pos: ast.Pos) -> Value | None:
+    def _choose_item(self, base: Struct, index: Expr, pos: Pos) -> Value | None:
         """Return `array[index]` of scalars for reading: a chain of choices, and the last item beyond the end."""
         items = list(base.fields.values())
         if all(isinstance(i, Data) for i in items):
@@ -407,7 +408,7 @@ class ExpressionLowering:
         assert e.type is not None
         return self.cast(self.eval(e.expr), e.type, e.pos)
 
-    def cast(self, value: Value, ty: t.Type, pos: ast.Pos) -> Value:
+    def cast(self, value: Value, ty: t.Type, pos: Pos) -> Value:
         """Return `(ty) value`."""
         ty = t.strip_newtypes(ty)
         if isinstance(ty, t.BoolType):

@@ -33,6 +33,7 @@ from p4lite.compiler.midend.values import (
     Varbit,
     as_const,
 )
+from p4lite.compiler.position import Pos
 
 IN_PARSER = frozenset({"verify", "assert", "assume", "log_msg", "static_assert"})
 IN_DEPARSER = frozenset({"assert", "assume", "log_msg", "static_assert"})
@@ -99,7 +100,7 @@ class Externs(ABC):
         emit(field)
         self.code.assign(target, Data(field, *shape), expr.pos)
 
-    def hash_input(self, value: Value, pos: ast.Pos, *, simple: bool = False) -> list[Field | Const]:
+    def hash_input(self, value: Value, pos: Pos, *, simple: bool = False) -> list[Field | Const]:
         """Return fields and constants for a calculation; with `simple`, computed values are refused."""
         inputs: list[Field | Const] = []
         for leaf in self.code.leaves(value, pos):
@@ -113,7 +114,7 @@ class Externs(ABC):
                 inputs.append(self._input(raw, leaf.width, leaf.signed, pos, simple))
         return inputs
 
-    def _input(self, raw: Expr, width: int, signed: bool, pos: ast.Pos, simple: bool) -> Field | Const:
+    def _input(self, raw: Expr, width: int, signed: bool, pos: Pos, simple: bool) -> Field | Const:
         if isinstance(raw, Field) and raw.width == width:
             return raw
         if isinstance(raw, Const):
@@ -141,7 +142,7 @@ class Externs(ABC):
             raise unsupported(expr.pos, "this argument when it is not a constant")
         return ty.members[value]
 
-    def learn(self, key: object, name: str, ty: t.Type, pos: ast.Pos) -> tuple[FieldList, Struct]:
+    def learn(self, key: object, name: str, ty: t.Type, pos: Pos) -> tuple[FieldList, Struct]:
         """Return the learn list of a digest, and the fields that it holds; a new one if `key` is new."""
         if key not in self.learn_lists:
             place = self.code.storage.allocate(ty, f"{name}_digest", pos)
@@ -263,7 +264,7 @@ class Externs(ABC):
         if any(param.direction == "inout" for param, _, _ in bound) or outs != sorted(outs):
             raise unsupported(call.pos, f"method '{call.method}': in parameters come first, then those that are out")
         operands: list[lir.Arg] = []
-        results: list[tuple[Value, Data, ast.Pos]] = []
+        results: list[tuple[Value, Data, Pos]] = []
         for value, expr, is_out in zip(self.values(call), self.arguments(call), outs, strict=True):
             if not is_out:
                 operands.append(self.operand(value, expr))
@@ -333,7 +334,7 @@ class Externs(ABC):
         assert rest == 0
         return value
 
-    def _unpack(self, field: Field, total: int, left: int, ty: t.Type, pos: ast.Pos) -> tuple[Value, int]:
+    def _unpack(self, field: Field, total: int, left: int, ty: t.Type, pos: Pos) -> tuple[Value, int]:
         """Return the next value of type `ty` in the lowest `left` bits of `field`, and how many bits remain."""
         ty = t.strip_newtypes(ty)
         shape = data_shape(ty)
@@ -364,7 +365,7 @@ class Externs(ABC):
             raise unsupported(call.pos, "emit outside of the deparser")
         self._emit(self.exprs.eval(what), call.pos)
 
-    def _emit(self, value: Value, pos: ast.Pos) -> None:
+    def _emit(self, value: Value, pos: Pos) -> None:
         if isinstance(value, StoredHeader) and isinstance(value.ref, lir.HeaderRef):
             self.code.emit(Prim("emit", (value.ref,)))
         elif isinstance(value, Struct):

@@ -9,6 +9,7 @@ from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.diagnostics import Unsupported
 from p4lite.compiler.midend.arguments import unsupported
+from p4lite.compiler.position import Pos
 
 
 class UniqueNames:
@@ -142,14 +143,14 @@ class Claims:
     """The owner of each name. A second owner is refused: switch and control plane find objects by their names."""
 
     def __init__(self) -> None:
-        self._owners: dict[tuple[str, str], tuple[object, ast.Pos]] = {}
-        self._instances: dict[str, list[ast.Pos]] = {}
+        self._owners: dict[tuple[str, str], tuple[object, Pos]] = {}
+        self._instances: dict[str, list[Pos]] = {}
 
-    def instance(self, path: str, pos: ast.Pos) -> None:
+    def instance(self, path: str, pos: Pos) -> None:
         """Note an instance of a parser or control with the control-plane name `path`."""
         self._instances.setdefault(path, []).append(pos)
 
-    def claim(self, kind: str, name: str, owner: object, pos: ast.Pos) -> None:
+    def claim(self, kind: str, name: str, owner: object, pos: Pos) -> None:
         """Record the object of this kind and name, declared at `pos`. Raises `Unsupported` if another one has it."""
         known, place = self._owners.setdefault((kind, name), (owner, pos))
         if known == owner:

@@ -26,6 +26,7 @@ from p4lite.compiler.midend.objects import ParserInstance
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Struct, Value, as_const
+from p4lite.compiler.position import Pos
 
 KeySet = list[tuple[int, int | None]]
 MAX_RANGE_CASES = 4096
@@ -146,7 +147,7 @@ class ParserLowering:
             return [value]
         raise unsupported(expr.pos, f"a select on a value of type {expr.type}")
 
-    def _select_key(self, value: Value, pos: ast.Pos) -> Field | LastField:
+    def _select_key(self, value: Value, pos: Pos) -> Field | LastField:
         if isinstance(value, Boolean):
             raw, width, signed = arith.to_data(value.expr), 1, False
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from p4lite.compiler import ast
 from p4lite.compiler import types as t
 from p4lite.compiler.midend import arith, lir
 from p4lite.compiler.midend.arguments import unsupported
@@ -43,6 +42,7 @@ from p4lite.compiler.midend.values import (
     may_overlap,
     roots,
 )
+from p4lite.compiler.position import Pos
 
 Copy = Callable[[], None]
 
@@ -73,7 +73,7 @@ class Places(Emitter):
             return None
         return Op("<", index, Const(size, 32))
 
-    def data(self, value: Value, pos: ast.Pos, width: int | None = None) -> Expr:
+    def data(self, value: Value, pos: Pos, width: int | None = None) -> Expr:
         """Return the exact expression of a data value; a compile-time `int` needs `width`."""
         if isinstance(value, IntConst):
             return Const(value.value, width or max(value.value.bit_length(), 1))
@@ -96,7 +96,7 @@ class Places(Emitter):
         fields = self.out.header_types[self.out.stacks[elem.stack].type].fields
         return lir.LastField(elem.stack, fields[elem.offset].name, elem.width, elem.signed)
 
-    def truth(self, value: Value, pos: ast.Pos) -> Expr:
+    def truth(self, value: Value, pos: Pos) -> Expr:
         """Return the boolean expression of a `bool`."""
         if isinstance(value, Boolean):
             return value.expr
@@ -106,7 +106,7 @@ class Places(Emitter):
         """Return the flattened fields of a header."""
         return self.out.header_types[self.storage.header_type(ty)].fields
 
-    def header_field(self, header: StoredHeader, path: str, ty: t.Type, pos: ast.Pos) -> Value:
+    def header_field(self, header: StoredHeader, path: str, ty: t.Type, pos: Pos) -> Value:
         """Return the field of a header in storage; `path` is its flattened name."""
         ty = t.strip_newtypes(ty)
         if isinstance(ty, t.StructType):
@@ -129,11 +129,11 @@ class Places(Emitter):
         read = arith.to_bool(elem)
         return Boolean(read if guard is None else LoweredConditional(guard, read, lir.Bool(False)), elem)
 
-    def header_fields(self, header: StoredHeader, pos: ast.Pos) -> dict[str, Value]:
+    def header_fields(self, header: StoredHeader, pos: Pos) -> dict[str, Value]:
         """Return all fields of a header in storage, by their name in P4."""
         return {n: self.header_field(header, n, f, pos) for n, f in header.type.fields.items()}
 
-    def is_valid(self, value: Value, pos: ast.Pos) -> Expr:
+    def is_valid(self, value: Value, pos: Pos) -> Expr:
         """Return `value.isValid()`."""
         if isinstance(value, StoredHeader):
             if isinstance(value.ref, ElemRef):
@@ -162,7 +162,7 @@ class Places(Emitter):
         assert isinstance(ty, t.HeaderType)
         return StoredHeader(HeaderRef(f"{union.name}.{name}"), ty)
 
-    def zero(self, ty: t.Type, pos: ast.Pos) -> Value:
+    def zero(self, ty: t.Type, pos: Pos) -> Value:
         """Return the default value of a type: 0, false, invalid."""
         ty = t.strip_newtypes(ty)
         shape = data_shape(ty)
@@ -182,7 +182,7 @@ class Places(Emitter):
             return Struct({str(i): self.zero(ty.element, pos) for i in range(ty.size)})
         raise unsupported(pos, f"the default value of {ty}")
 
-    def leaves(self, value: Value, pos: ast.Pos) -> list[Value]:
+    def leaves(self, value: Value, pos: Pos) -> list[Value]:
         """Return the scalars (and varbits) of a value in order."""
         if isinstance(value, Struct):
             return [leaf for v in value.fields.values() for leaf in self.leaves(v, pos)]
@@ -200,7 +200,7 @@ class Places(Emitter):
             return [value]
         raise unsupported(pos, "a value of this type in a list of fields")
 
-    def readable(self, value: Value, pos: ast.Pos) -> Value:
+    def readable(self, value: Value, pos: Pos) -> Value:
         """Return the present value of a destination."""
         if isinstance(value, SliceOf):
             base = value.base
@@ -217,7 +217,7 @@ class Places(Emitter):
 
     # --- snapshots ---
 
-    def snapshot(self, value: Value, pos: ast.Pos) -> Value:
+    def snapshot(self, value: Value, pos: Pos) -> Value:
         """Return the present value in storage that nothing else writes (constants stay as they are)."""
         if isinstance(value, Data):
             if isinstance(value.expr, (Const, lir.RuntimeParam)):
@@ -255,7 +255,7 @@ class Places(Emitter):
 
     # --- writing ---
 
-    def copy(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:  # noqa: C901 - a branch per kind of type
+    def copy(self, target: Value, source: Value, pos: Pos, loc: lir.SourceInfo | None = None) -> None:  # noqa: C901 - a branch per kind of type
         """Emit `target = source`. The source must not depend on what is written before it is read (`assign`)."""
         if target == source or isinstance(target, Nothing):
             return
@@ -294,7 +294,7 @@ class Places(Emitter):
         else:
             raise unsupported(pos, "assignment to this expression")
 
-    def _store(self, place: Expr, value: Expr, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
+    def _store(self, place: Expr, value: Expr, pos: Pos, loc: lir.SourceInfo | None) -> None:
         if isinstance(place, Field):
             if place != value:
                 self.emit(LoweredAssign(place, value, loc))
@@ -306,7 +306,7 @@ class Places(Emitter):
         else:
             raise unsupported(pos, "assignment to this expression")
 
-    def _store_plus_slice(self, target: PlusSliceOf, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
+    def _store_plus_slice(self, target: PlusSliceOf, source: Value, pos: Pos, loc: lir.SourceInfo | None) -> None:
         base, width = target.base, target.base.width
         old = arith.cast(self.data(base, pos), width, base.signed, width, False)
         ones = arith.shift_left(Const(arith.mask(target.width), width), target.low, target.low_width, width, False)
@@ -315,7 +315,7 @@ class Places(Emitter):
         joined = arith.binary("|", kept, moved, width, False)
         self._store(base.expr, arith.cast(joined, width, False, width, base.signed), pos, loc)
 
-    def _copy_varbit(self, target: Varbit, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
+    def _copy_varbit(self, target: Varbit, source: Value, pos: Pos, loc: lir.SourceInfo | None) -> None:
         if not isinstance(source, Varbit):
             raise unsupported(pos, "assignment to a varbit of anything but a varbit")
         self.emit(Prim("assign_VL", (target.field, source.field), loc))
@@ -324,7 +324,7 @@ class Places(Emitter):
         ref = header.ref
         return self.index_guard(ref.stack, ref.index) if isinstance(ref, ElemRef) else None
 
-    def _copy_header(self, target: StoredHeader, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
+    def _copy_header(self, target: StoredHeader, source: Value, pos: Pos, loc: lir.SourceInfo | None) -> None:
         if isinstance(source, StoredHeader):
             src = source
             inside = self._header_guard(source)
@@ -353,7 +353,7 @@ class Places(Emitter):
         return Struct({str(i): self.element(stack, i) for i in range(stack.type.size)})
 
     def _copy_stack(
-        self, target: StoredStack | StoredUnionStack, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None
+        self, target: StoredStack | StoredUnionStack, source: Value, pos: Pos, loc: lir.SourceInfo | None
     ) -> None:
         if isinstance(source, StoredStack):
             self.emit(Prim("assign_header_stack", (lir.StackRef(target.name), lir.StackRef(source.name)), loc))
@@ -363,7 +363,7 @@ class Places(Emitter):
         else:
             self.copy(self._stack_items(target), source, pos, loc)
 
-    def _copy_union(self, target: HeaderUnion, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None) -> None:
+    def _copy_union(self, target: HeaderUnion, source: Value, pos: Pos, loc: lir.SourceInfo | None) -> None:
         if isinstance(source, HeaderUnion):
             self.emit(Prim("assign_union", (lir.UnionRef(target.name), lir.UnionRef(source.name)), loc))
         elif isinstance(source, UnionInvalid) or (isinstance(source, HeaderValue) and source.fields is None):
@@ -372,7 +372,7 @@ class Places(Emitter):
         else:
             raise unsupported(pos, "this assignment to a header union")
 
-    def assign(self, target: Value, source: Value, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:
+    def assign(self, target: Value, source: Value, pos: Pos, loc: lir.SourceInfo | None = None) -> None:
         """Emit `target = source` for any two values, also when the source reads parts of the target."""
         composite = isinstance(source, HeaderValue) or (
             isinstance(source, Struct) and not (isinstance(target, Struct) and _same_shape(target, source))
@@ -383,7 +383,7 @@ class Places(Emitter):
             source = self.snapshot(source, pos)
         self.copy(target, source, pos, loc)
 
-    def initialise(self, target: Value, pos: ast.Pos, *, zero: bool = True) -> None:
+    def initialise(self, target: Value, pos: Pos, *, zero: bool = True) -> None:
         """Give fresh storage its default: headers invalid, and scalars 0 if `zero`."""
         if isinstance(target, Data):
             if zero:
@@ -408,7 +408,7 @@ class Places(Emitter):
         ref = lir.StackRef(target.name) if isinstance(target, StoredStack) else lir.UnionStackRef(target.name)
         self.emit(Prim("pop", (ref, Const(target.type.size, 32))))
 
-    def copy_out(self, frame: Frame, pos: ast.Pos) -> None:
+    def copy_out(self, frame: Frame, pos: Pos) -> None:
         """Copy back the parameters of one call, in the order of its arguments."""
         for target, source in frame.copy_outs:
             if not isinstance(target, NextElement):
@@ -416,7 +416,7 @@ class Places(Emitter):
 
     # --- comparing ---
 
-    def equal(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
+    def equal(self, left: Value, right: Value, pos: Pos) -> Expr:
         """Return `left == right` for two values of one type."""
         if isinstance(left, Boolean) and isinstance(right, Boolean):
             return arith.compare("==", left.expr, right.expr)
@@ -445,7 +445,7 @@ class Places(Emitter):
             return result
         raise unsupported(pos, "comparison of values of this type")
 
-    def _equal_headers(self, left: Value, right: Value, pos: ast.Pos) -> Expr:
+    def _equal_headers(self, left: Value, right: Value, pos: Pos) -> Expr:
         """Return the condition that two headers are equal: both are invalid, or both are valid with equal fields."""
         valid_left, valid_right = self.is_valid(left, pos), self.is_valid(right, pos)
         if isinstance(left, StoredHeader) and isinstance(right, StoredHeader):
@@ -463,7 +463,7 @@ class Places(Emitter):
         both = arith.logical_and(arith.logical_and(valid_left, valid_right), same)
         return arith.logical_or(neither, both)
 
-    def _alone(self, value: Varbit, pos: ast.Pos) -> HeaderRef:
+    def _alone(self, value: Varbit, pos: Pos) -> HeaderRef:
         """Return a header that holds only this varbit, with its present value."""
         if self.out.headers[value.field.header].metadata:
             return HeaderRef(value.field.header)
@@ -471,7 +471,7 @@ class Places(Emitter):
         assert isinstance(made, Varbit)
         return HeaderRef(made.field.header)
 
-    def _fields(self, header: Value, pos: ast.Pos) -> dict[str, Value] | None:
+    def _fields(self, header: Value, pos: Pos) -> dict[str, Value] | None:
         if isinstance(header, StoredHeader):
             return self.header_fields(header, pos)
         if isinstance(header, HeaderValue):

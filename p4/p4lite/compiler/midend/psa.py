@@ -31,6 +31,7 @@ from p4lite.compiler.midend.lir import (
 from p4lite.compiler.midend.objects import METER_KINDS, ExternInstance, add_register, int_argument
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, StoredHeader, Struct, Value
+from p4lite.compiler.position import Pos
 
 PORT_RECIRCULATE = 0xFFFFFFFA
 DIGEST_RECEIVER = 1
@@ -153,7 +154,7 @@ class PsaExternLowering(Externs):
         self.code.emit(Prim(op, (*before, field, *after), self.code.loc(call), len(before)))
         return Data(field, *shape)
 
-    def _data(self, value: Value, pos: ast.Pos) -> lir.Vector:
+    def _data(self, value: Value, pos: Pos) -> lir.Vector:
         """Return data of a hash or checksum: BMv2 takes fields, so that constants get one."""
         fields: list[Expr] = []
         for item in self.hash_input(value, pos):
@@ -349,7 +350,7 @@ class PsaLowering(ArchitectureLowering):
             lists.append(FieldList(name, len(lists) + 1, fields))
         return place
 
-    def _fields(self, place: Value, pos: ast.Pos) -> list[Field | Const]:
+    def _fields(self, place: Value, pos: Pos) -> list[Field | Const]:
         if isinstance(place, Struct):
             return [field for item in place.fields.values() for field in self._fields(item, pos)]
         fields = self.externs.hash_input(place, pos)

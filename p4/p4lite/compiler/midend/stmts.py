@@ -17,6 +17,7 @@ from p4lite.compiler.midend.objects import Instances
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import Boolean, Data, IntConst, Struct, Value, as_const
+from p4lite.compiler.position import Pos
 
 Evaluate = Callable[[ast.Expr], int | None]
 
@@ -326,7 +327,7 @@ class StatementLowering:
     def _do_exit(self, stmt: ast.Exit) -> None:
         self.exit(stmt.pos, self.code.loc(stmt))
 
-    def exit(self, pos: ast.Pos, loc: lir.SourceInfo | None = None) -> None:
+    def exit(self, pos: Pos, loc: lir.SourceInfo | None = None) -> None:
         """Leave the pipeline, after the copy-out of all calls on the way."""
         frame: Frame | None = self.code.frame
         while frame is not None:

@@ -30,6 +30,7 @@ from p4lite.compiler.midend.values import (
     Value,
     Varbit,
 )
+from p4lite.compiler.position import Pos
 
 SCALARS = "scalars"
 SCALARS_TYPE = "scalars_0"
@@ -128,7 +129,7 @@ class Storage:
             self._add_header(f"{name}.{member}", header)
         self.out.unions[name] = UnionInst(name, type_name)
 
-    def allocate(self, ty: t.Type, hint: str, pos: ast.Pos) -> Value:
+    def allocate(self, ty: t.Type, hint: str, pos: Pos) -> Value:
         """Return new storage for a variable of type `ty`."""
         ty = t.strip_newtypes(ty)
         shape = data_shape(ty)
@@ -166,7 +167,7 @@ class Storage:
         self.out.headers[name] = HeaderInst(name, type_name, metadata=True)
         return Varbit(Field(name, "field", ty.max_width))
 
-    def _stack(self, ty: t.StackType, hint: str, pos: ast.Pos) -> Value:
+    def _stack(self, ty: t.StackType, hint: str, pos: Pos) -> Value:
         if isinstance(ty.element, t.HeaderType):
             name = self.unique(hint)
             for i in range(ty.size):

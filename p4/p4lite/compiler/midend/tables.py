@@ -30,6 +30,7 @@ from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.stmts import StatementLowering
 from p4lite.compiler.midend.storage import data_shape
 from p4lite.compiler.midend.values import ENUM_WIDTH, Boolean, Data, Object, Value, as_const
+from p4lite.compiler.position import Pos
 
 MATCH_KINDS = frozenset({"exact", "lpm", "ternary", "range", "optional", "selector"})
 PROPERTIES = frozenset({"size", "largest_priority_wins", "priority_delta"})
@@ -98,7 +99,7 @@ class TableLowering:
             named[target] = block
         self._terminate(ApplyTable(info.table, named, default, self._way(call)), call)
 
-    def _way(self, call: ast.Call) -> tuple[ast.Pos, ...]:
+    def _way(self, call: ast.Call) -> tuple[Pos, ...]:
         """Return the places of the calls around, and of this one."""
         places = [call.pos]
         frame: Frame | None = self.code.frame

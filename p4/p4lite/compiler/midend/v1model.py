@@ -24,6 +24,7 @@ from p4lite.compiler.midend.objects import (
 )
 from p4lite.compiler.midend.places import Places
 from p4lite.compiler.midend.values import Boolean, Data, IntConst, Object, Struct, Value, as_const
+from p4lite.compiler.position import Pos
 from p4lite.compiler.unparse import expression
 
 CHECKSUMS = {
@@ -148,7 +149,7 @@ class FieldLists:
                 made = lists.setdefault(index, FieldList(f"field_list{index}", len(lists) + 1, []))
                 made.elements.extend(self._listed(member, decl.pos))
 
-    def _listed(self, member: Value, pos: ast.Pos) -> list[Field | lir.Const]:
+    def _listed(self, member: Value, pos: Pos) -> list[Field | lir.Const]:
         fields: list[Field | lir.Const] = []
         for leaf in self.code.leaves(member, pos):
             if isinstance(leaf, Data) and isinstance(leaf.expr, Field):

@@ -32,8 +32,8 @@ WITHOUT_EFFECT = {
 
 #: Options that this compiler cannot serve, and what to use for their purpose.
 REFUSED = {
-    "--toJSON": "p4lite has no JSON of its syntax tree; 'p4lite compile --dump-ast' prints the tree",
-    "--toJson": "p4lite has no JSON of its syntax tree; 'p4lite compile --dump-ast' prints the tree",
+    "--toJSON": "p4lite has no JSON of its syntax tree",
+    "--toJson": "p4lite has no JSON of its syntax tree",
     "--fromJSON": "p4lite reads P4 source only",
     "--pp": "p4lite does not print programs back; 'p4lite format' formats the source",
     "--p4runtime-entries-file": "p4lite writes no file of constant entries; controllers read them from the switch",

@@ -1,4 +1,4 @@
-"""Tables of the HTTP interface of the live view: `python -m mrclab.web.interface` prints them for `docs/reference`."""
+"""Tables of the HTTP interface of the live view: `python docs/http_interface.py` prints them for `docs/reference`."""
 
 from __future__ import annotations
 
