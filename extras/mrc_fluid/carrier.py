@@ -27,6 +27,7 @@ from mrc_fluid.queueing import Delays
 from mrc_fluid.run import MAX_ROUNDS, ClusterRun, Interval
 from mrc_fluid.schema import EvSpec
 from mrc_fluid.shares import LinkLoads, Model
+from mrc_fluid.tails import Tails
 from mrc_fluid.timeline import Event
 
 #: Steady states that are kept; beyond them the oldest are forgotten.
@@ -38,12 +39,13 @@ MANY, FEWER = 4096, 16
 
 @dataclass(frozen=True)
 class Shares:
-    """What queue pairs carry, payload bytes per ns; what a slow plane adds to the time of a message's last packet, ns;
-    packets per second that grey elements lose; and seconds from one use of a dead EV to the next by plane and queue
+    """What queue pairs carry, payload bytes per ns; the tails of their messages; the share of what they want that links
+    between switches hold back; packets per second that grey elements lose; and seconds from one use of a dead EV to the next by plane and queue
     pair, where any have yet to be found."""
 
     rates: Floats
-    late: Floats
+    tails: Tails
+    held: Floats
     grey: Floats
     turns: Floats | None
 
@@ -82,9 +84,9 @@ class Carrier:
         """Return the payload that each of these queue pairs carries, bytes per ns; they are in order."""
         return self._state(active).rates
 
-    def late(self, active: Ints) -> Floats:
-        """Return what a slow plane adds to the time of the last packet of these queue pairs' messages, ns."""
-        return self._state(active).late
+    def state(self, active: Ints) -> Shares:
+        """Return all that is known of these queue pairs, which are in order, while they send."""
+        return self._state(active)
 
     def _state(self, active: Ints) -> Shares:
         key = active.tobytes()
@@ -111,11 +113,14 @@ class Carrier:
         model.set_lone(self.lone)
         demand = np.full(len(active), run.window_bps)
         wanted, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
-        late = np.zeros(len(active)) if state.late is None else state.late * 1e9
+        # A pair of ranks has one queue pair, so its packets are those of its own window.
+        packets, queues = run.packets_per_s(state.rates), run.queues[active]
+        waits = queueing.waiting(run.window, packets, run.base_rtt, run.target, queues)
+        held = np.zeros(len(active)) if state.held is None else state.held
         # Only queue pairs that have yet to find dead EVs need these.
         turns = self._turns(model, state, wanted) if self.dead else None
         grey = np.zeros(len(active)) if state.grey is None else state.grey
-        return Shares(state.rates * run.payload / 8e9, late, grey, turns)
+        return Shares(state.rates * run.payload / 8e9, Tails(waits, queues, state.trims), held, grey, turns)
 
     def _turns(self, model: Model, state: Interval, wanted: Floats) -> Floats:
         """Return the seconds from one use of a dead EV to the next, by plane and queue pair.
@@ -180,9 +185,11 @@ class Carrier:
         used = used & (clean(run.model(self.pool, self.evs), bad | dead) > 0)
         return self._rounds((bad, bad), used, ev_states.ASSUMED_BAD), run.grey_loss(turn)
 
-    def price(self, active: Ints, due: Ints, left: Floats, until: float) -> tuple[Floats, Floats]:
-        """Return what messages pay for EVs that have died: bytes that are sent again, and ns from now before which the
-        last of them has not left.
+    def price(
+        self, active: Ints, due: Ints, left: Floats, until: float, draws: int = 1
+    ) -> tuple[Floats, Floats]:  # fmt: skip
+        """Return what messages pay for EVs that have died: bytes that are sent again, on average over this many draws,
+        and ns from now before which the last of them has not left, `[draw, message]`.
 
         Args:
             active: queue pairs that have messages under way, in order.
@@ -195,21 +202,19 @@ class Carrier:
         turns = np.zeros(self.evs.active.shape) if state.turns is None else state.turns
         rates = state.rates[due]
         given = self.loaded.cluster.model.detection_rtts
-        # A pair of ranks has one queue pair, so its packets are those of its own window.
-        packets, queues = run.packets_per_s(rates * 8e9 / run.payload), run.queues[active[due]]
-        waits = queueing.waiting(run.window, packets, run.base_rtt, run.target, queues)
+        waits, queues = state.tails.wait[due], run.queues[active[due]]
         found = np.full(len(due), (given or 0.0) * run.base_rtt)
         if given is None:
             found = queueing.detection(waits, run.base_rtt, queues)
         evs = np.maximum(self.evs.active[:, active[due]].sum(axis=0), 1)
         paid = [
             self.dead.pay(
-                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9), Delays.of(wait, run.base_rtt, known)
+                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9), Delays.of(wait, run.base_rtt, known),
+                draws,
             )
             for qp, at, lasts, count, grey, wait, known in zip(
                 active[due].tolist(), due.tolist(), (left / rates / 1e9).tolist(), evs.tolist(),
                 state.grey[due].tolist(), waits.tolist(), found.tolist(), strict=True,
             )
         ]  # fmt: skip
-        again, delay = np.array(paid).T
-        return again * mtu, delay * 1e9
+        return np.array([lost for lost, _ in paid]) * mtu, np.array([ends for _, ends in paid]).T * 1e9

@@ -90,25 +90,35 @@ class DeadEvs:
         """Begin a message, which finds what those before have not."""
         self.due[qp] = self._grey or qp in self._chains or self._cut[qp] > 0
 
-    def pay(self, qp: int, pace: Pace, delays: Delays) -> tuple[float, float]:
-        """Return what the message of a queue pair pays: packets that are sent again, and the seconds from now before
-        which the last of them has not left."""
+    def pay(self, qp: int, pace: Pace, delays: Delays, draws: int = 1) -> tuple[float, list[float]]:
+        """Return what the message of a queue pair pays: packets that are sent again, on average over this many draws,
+        and in each draw the seconds from now before which the last of them has not left.
+
+        What later messages have still to find is that of the first draw.
+        """
         self.due[qp] = False
-        uses = [0.0] if self._cut[qp] else []
-        lost = float(self._cut[qp])
+        cut, chains = float(self._cut[qp]), self._chains.pop(qp, [])
         self._cut[qp] = 0
-        later = []
-        for chain in self._chains.pop(qp, ()):
+        drawn = [self._draw(cut, chains, pace, delays) for _ in range(draws)]
+        if drawn[0][2]:
+            self._chains[qp] = drawn[0][2]
+        return sum(lost for lost, _, _ in drawn) / draws, [end for _, end, _ in drawn]
+
+    def _draw(
+        self, cut: float, chains: Sequence[Chain], pace: Pace, delays: Delays
+    ) -> tuple[float, float, list[Chain]]:  # fmt: skip
+        """Return packets lost, the end of the last of them, and the chains that were not found."""
+        uses, lost = [0.0] if cut else [], cut
+        later: list[Chain] = []
+        for chain in chains:
             spent, left = self._use(chain, pace, delays)
             uses += spent
             lost += len(spent) if chain.loss >= 1 else min(len(spent), 1 + chain.loss * (len(spent) - 1))
             later += left
-        if later:
-            self._chains[qp] = later
         # What grey elements lose before the end is in the rates.
         if self._rng.random() < -math.expm1(-pace.grey * min(delays.verdict, pace.lasts)):
             uses.append(pace.lasts)
-        return lost, self._end(sorted(uses), pace.lasts, len(later) / pace.active, delays)
+        return lost, self._end(sorted(uses), pace.lasts, len(later) / pace.active, delays), later
 
     def _use(self, chain: Chain, pace: Pace, delays: Delays) -> tuple[list[float], list[Chain]]:
         """Return when a message uses the EVs of a chain before it finds them dead, and what is left of the chain."""

@@ -19,6 +19,7 @@ import numpy as np
 from mrc_fluid.fabric import Bools, Floats
 from mrc_fluid.queueing import queued
 from mrc_fluid.shares import LinkLoads, LinkPrices, Model
+from mrc_fluid.tails import Trims
 
 #: Passes in which rates and delays find their balance, at most.
 PASSES = 12
@@ -54,13 +55,13 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Shed:
-    """Queue pairs that send `sent`, of which `rates` arrives; `late`: how much longer than a round trip the last packet
-    of a message takes; `load` of all links. Where `which` is not true, nothing is trimmed and rates are those given."""
+    """Queue pairs that send `sent`, of which `rates` arrives; `trims`: what becomes of a message's last packets; `load`
+    of all links. Where `which` is not true, nothing is trimmed and rates are those given."""
 
     which: Bools
     sent: Floats
     rates: Floats
-    late: Floats
+    trims: Trims
     load: LinkLoads
 
 
@@ -90,7 +91,7 @@ def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protoc
     rates = np.where(which, sent * state.passed, waits)
     for part, whole in zip(state.offered.each(), model.capacity.each(), strict=True):
         np.minimum(part, whole, out=part)
-    return Shed(which, sent, rates, np.where(which, state.late, 0.0), state.offered)
+    return Shed(which, sent, rates, state.trims(sent, which), state.offered)
 
 
 class _State:
@@ -135,7 +136,14 @@ class _State:
         self.delay = self._mean(trimmed * protocol.base_rtt + seen * wait) / samples
         # Answers and what is left of a trimmed packet go first, behind the packet that is under way.
         self.trip = protocol.rtt + self._mean(passed * wait + (2 - passed) * halves)
-        self.late: Floats = np.where(self.here, wait, 0.0).max(axis=0)
+        self.by_plane = passed, wait, halves
+        # A window grows by what is acknowledged: by the delay that a sample tells, and where SACKs of other planes were
+        # sooner, by that of the shortest queues.
+        shortest = np.where(self.here, wait, np.inf).min(axis=0)
+        room = np.clip(1 - wait / protocol.target, 0, 1)
+        least = np.clip(1 - shortest / protocol.target, 0, 1)
+        tells = np.divide(seen, passed, out=np.zeros(seen.shape), where=passed > 0)
+        self.grows = self._mean(passed * (tells * room + (1 - tells) * least))
 
     def _in_plane(self, p: int) -> tuple[Floats, Floats, Floats]:
         """Return what becomes of packets in a plane, by queue pair: the share that passes, the time in queues, and the
@@ -158,8 +166,21 @@ class _State:
     def window(self) -> Floats:
         """Return the largest windows: NSCC takes what is trimmed off a window, which stands where it adds as much."""
         with np.errstate(divide="ignore"):
-            stands: Floats = self.protocol.growth * self.passed / (1 - self.passed)
+            stands: Floats = self.protocol.growth * self.grows / (1 - self.passed)
         return np.minimum(stands, self.protocol.window_bits)
+
+    def trims(self, sent: Floats, which: Bools) -> Trims:
+        """Return what becomes of the last packets of these queue pairs' messages."""
+        protocol, pairs = self.protocol, np.arange(len(sent))
+        passed, wait, halves = (np.where(self.here, each, 0.0) for each in self.by_plane)
+        slow = wait.argmax(axis=0)
+        gap = np.divide(protocol.packet_bits, sent, out=np.zeros(len(sent)), where=sent > 0)
+        window = np.divide(self.trip, gap, out=np.zeros(len(sent)), where=gap > 0)
+        ahead = np.maximum(protocol.window_bits / protocol.packet_bits - window, 0.0) * self.passed
+        return Trims(
+            np.where(which, 1 - self.passed, 0.0), protocol.rtt + 2 * halves.max(axis=0),
+            passed[slow, pairs] / np.maximum(passed.sum(axis=0), 1e-9), wait[slow, pairs], gap, window, ahead,
+        )  # fmt: skip
 
     def _seen(self, sent: Floats, halves: Floats) -> Floats:
         """Return the share of packets that give an RTT sample, by plane: a SACK that comes back more slowly than

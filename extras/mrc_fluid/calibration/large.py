@@ -31,6 +31,8 @@ FLOW_BYTES = FLOW_PACKETS * MTU
 #: When what fails does so: flows have been at their full rate for a while.
 AT_NS = 20_000
 UPLINK = "p0-t0.0--p0-t1.0"
+#: The share of packets that a grey link loses.
+GREY_LOSS = 0.01
 #: What is compared, and in which unit; of each its kind of value, and its key in `document`.
 COMPARED = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
 KEYS = {"goodput": "goodput", "FCT P50": "p50", "FCT P99": "p99"}
@@ -55,16 +57,19 @@ def scenarios(nics: int) -> list[Scenario]:
             made += [FlowSpec(t0 * PER_T0 + slot, (t0 + shift) % t0s * PER_T0 + slot, FLOW_BYTES) for t0 in range(t0s)]
         return sorted(made, key=lambda flow: flow.source)
 
-    def scenario(name: str, case: FailureCase, *failures: Failure, slow: bool = False) -> Scenario:
-        fabric = ScenarioFabric(t0s=t0s, per_t0=PER_T0, t1s=PER_T0, planes=PLANES, slow_plane=slow)
+    def scenario(
+        name: str, case: FailureCase, *failures: Failure, slow: bool = False, t1s: int = PER_T0
+    ) -> Scenario:
+        fabric = ScenarioFabric(t0s=t0s, per_t0=PER_T0, t1s=t1s, planes=PLANES, slow_plane=slow)
         return Scenario(name, case.value.title, fabric, flows, failures, both_ways=True)
 
     return [
         scenario("large-whole", FailureCase.WHOLE),
         scenario("large-t1", FailureCase.DEAD_T1, Failure("p0-t1.0", AT_NS, of_t1=True)),
         scenario("large-cut", FailureCase.CUT_LINK, Failure(UPLINK, AT_NS)),
-        scenario("large-grey", FailureCase.GREY_LINK, Failure(UPLINK, AT_NS, loss=0.2)),
+        scenario("large-grey", FailureCase.GREY_LINK, Failure(UPLINK, AT_NS, loss=GREY_LOSS)),
         scenario("large-slow", FailureCase.SLOW_PLANE, slow=True),
+        scenario("large-2to1", FailureCase.OVERSUBSCRIBED, t1s=PER_T0 // 2),
     ]
 
 
