@@ -110,27 +110,30 @@ class DeadEvs:
         """Return packets lost, the end of the last of them, and the chains that were not found."""
         uses, lost = [0.0] if cut else [], cut
         later: list[Chain] = []
+        hidden = 0
         for chain in chains:
-            spent, left = self._use(chain, pace, delays)
+            spent, left, found = self._use(chain, pace, delays)
             uses += spent
+            hidden += found > pace.lasts
             lost += len(spent) if chain.loss >= 1 else min(len(spent), 1 + chain.loss * (len(spent) - 1))
             later += left
         # What grey elements lose before the end is in the rates.
         if self._rng.random() < -math.expm1(-pace.grey * min(delays.verdict, pace.lasts)):
             uses.append(pace.lasts)
-        return lost, self._end(sorted(uses), pace.lasts, len(later) / pace.active, delays), later
+        return lost, self._end(sorted(uses), pace.lasts, hidden / pace.active, delays), later
 
-    def _use(self, chain: Chain, pace: Pace, delays: Delays) -> tuple[list[float], list[Chain]]:
-        """Return when a message uses the EVs of a chain before it finds them dead, and what is left of the chain."""
+    def _use(self, chain: Chain, pace: Pace, delays: Delays) -> tuple[list[float], list[Chain], float]:
+        """Return when a message uses the EVs of a chain before it finds them dead, what is left of the chain, and when
+        the last of it is found."""
         uses: list[float] = []
         found, turn, ends = 0.0, pace.turns[chain.plane], min(pace.lasts, pace.until)
         for number in range(chain.length):
             use = found + (self._rng.random() + self._spared(chain.loss)) * turn
             if use >= ends:
-                return uses, [replace(chain, length=chain.length - number)]
+                return uses, [replace(chain, length=chain.length - number)], math.inf
             found = use + delays.found
             uses += [use + turn * again for again in range(1 + int((min(found, ends) - use) / turn))]
-        return uses, []
+        return uses, [], found
 
     def _end(self, uses: Sequence[float], lasts: float, dead: float, delays: Delays) -> float:
         """Return when the last packet that was lost at these times leaves again. One is found lost by the answer to a
@@ -151,12 +154,13 @@ class DeadEvs:
 
     def _silence(self, dead: float, delays: Delays) -> float:
         """Return the seconds from the last packet until what was lost is repeated: the last answer, the rest of an
-        interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes probes."""
+        interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes the probe, or
+        what is repeated."""
         interval = SILENCE * delays.silence
         waited = delays.last_rtt + self._rng.random() * interval
         for _ in range(MOST_PROBES):
             waited += interval + delays.last_rtt
-            if self._rng.random() >= dead:
+            if self._rng.random() < (1 - dead) ** 2:
                 break
             interval *= 2
         return waited

@@ -264,9 +264,9 @@ class Model:
             share = np.divide(part, np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0)
             # A T0 or pod with a single path has no choice that could leave one idle while another has a queue.
             share[(more > 0).sum(axis=2) < 2] = 1.0
-            # Where all links before these are full, no more comes than they carry, and what they idle is counted there.
+            # Where most links before these are full, no more comes than they carry, and what they idle is counted there.
             share[over & full[:, None, None]] = 1.0
-            full |= over.any(axis=(1, 2)) & (over | (more <= 0)).all(axis=(1, 2))
+            full |= 2 * over.sum(axis=(1, 2)) > (more > 0).sum(axis=(1, 2))
             shares.append(share)
         up, upper_up, upper_dn, dn = shares
         each = self.passing(prices, LinkPrices(up, dn, upper_up, upper_dn))

@@ -88,16 +88,14 @@ class _Course:
         self.waiting = deque(sorted(range(len(transfers)), key=lambda index: (self.begins[index], index)))
         self.changes = deque(sorted(carrier.loaded.events))
         self.queues: dict[int, deque[int]] = {}
-        self.size = np.array([float(each.bytes) for each in transfers])
-        self.left = self.size.copy()
+        self.left = np.array([float(each.bytes) for each in transfers])
         self.least = np.zeros((draws, len(transfers)))
         self.ends = np.full((draws, len(transfers)), np.inf)
         self._left_at = np.full(len(transfers), np.inf)
         self.lost = 0.0
         self._rng = np.random.default_rng(carrier.loaded.cluster.seed)
-        #: How much more than its fair share each gets, in standard deviations, and the bytes that it has ahead.
-        self.unequal = np.clip(self._rng.standard_normal(len(transfers)), -3, 3)
-        self._ahead = np.zeros(len(transfers))
+        #: When each has begun, how much of what it wanted full links held back, and the bytes that it has had ahead.
+        self._begun, self._held, self._ahead = np.zeros((3, len(transfers)))
         self._rates, self._rated = np.zeros(len(carrier.run.flows)), -np.inf
         self._active: Ints = np.zeros(0, np.int64)
 
@@ -144,18 +142,20 @@ class _Course:
             queue = self.queues.setdefault(self.pairs[first], deque())
             queue.append(first)
             if len(queue) == 1:
-                self.carrier.dead.begin(self.pairs[first])
+                self._start(self.pairs[first], first, now)
         return fresh
+
+    def _start(self, pair: int, transfer: int, now: float) -> None:
+        """Start a transfer, which is the first of its queue pair now."""
+        self._begun[transfer] = now
+        self.carrier.dead.begin(pair)
 
     def _share(self, active: Ints, first: Ints, now: float) -> None:
         """Give queue pairs their shares from now on, and let them pay for what has died under them."""
         state = self.carrier.state(active)
         self._active, self._rated = active, now
-        part = np.clip(state.held / HALF, 0, 1)
-        lasts = np.divide(self.size[first], state.rates, out=np.zeros(len(first)), where=state.rates > 0)
-        spread = UNEQUAL * part * lasts / (lasts + SETTLES * self.carrier.loaded.cluster.base_rtt)
-        rates = state.rates * (1 + spread * self.unequal[first])
-        self._rates[active] = rates * (state.rates.sum() / max(rates.sum(), NOTHING))
+        self._rates[active] = state.rates
+        self._held[first] = np.maximum(self._held[first], state.held)
         if state.tails.trims is not None:
             # What windows have sent when they were at their largest is there once.
             ahead = np.minimum(state.tails.trims.ahead * self.carrier.loaded.cluster.path_mtu, self.left[first])
@@ -180,12 +180,22 @@ class _Course:
         # The last that was known of all queue pairs that send has the tails of these.
         some = np.searchsorted(self._active, active[over])
         tails = self.carrier.state(self._active).tails.draw(self._rng, self.draws, some) * 1e9
-        for number, (pair, transfer) in enumerate(zip(active[over].tolist(), first[over].tolist(), strict=True)):
-            self.left[transfer] = 0.0
-            self.ends[:, transfer] = np.maximum(self._left_at[transfer] + tails[:, number], self.least[:, transfer])
+        ones = first[over]
+        self.left[ones] = 0.0
+        unequal = self._unequal(self._left_at[ones] - self._begun[ones], self._held[ones])
+        self.ends[:, ones] = np.maximum(self._left_at[ones] + unequal + tails, self.least[:, ones])
+        for pair in active[over].tolist():
             self.queues[pair].popleft()
             if self.queues[pair]:
-                self.carrier.dead.begin(pair)
+                self._start(pair, self.queues[pair][0], now)
             else:
                 del self.queues[pair]
         self.left[first] = np.maximum(self.left[first], 0.0)
+
+    def _unequal(self, lasts: Floats, held: Floats) -> Floats:
+        """Return how much later than on average transfers end that have lasted as long, because windows differ where
+        links are full: freed capacity does not make those faster that have little."""
+        base_rtt = self.carrier.loaded.cluster.base_rtt
+        spread = UNEQUAL * np.clip(held / HALF, 0, 1) * lasts / (lasts + SETTLES * base_rtt)
+        found: Floats = lasts * spread * np.clip(self._rng.standard_normal((self.draws, len(lasts))), -3, 3)
+        return found
