@@ -68,10 +68,6 @@ class LinkPrices:
         """Return all four arrays."""
         return self.up, self.dn, self.upper_up, self.upper_dn
 
-    def on_the_way(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return all four arrays in the order in which packets pass these links."""
-        return self.up, self.upper_up, self.upper_dn, self.dn
-
     def set_dead(self, dead: ByElement) -> None:
         """Set the links that carry nothing. Those that came back cost what the others do."""
         for price, links in zip(self.each(), (dead.links, dead.links, dead.upper, dead.upper), strict=True):
@@ -251,25 +247,20 @@ class Model:
         """
         if self.room is None:
             return rates, load
-        # Links in the order in which a path has them.
-        offered, carried_by, rates_of = (each.fabric().on_the_way() for each in (self.load(wanted, prices), load, self.capacity))
-        shares: list[Floats] = []
-        full = np.zeros(self.shape.planes, bool)
-        for more, carried, rate in zip(offered, carried_by, rates_of, strict=True):
+        offered, shares = self.load(wanted, prices), []
+        for more, carried, rate in zip(
+            offered.fabric().each(), load.fabric().each(), self.capacity.fabric().each(), strict=True
+        ):
             over = (carried >= rate * (1 - 2 * FULL)) & (more > rate * (1 + FULL))
             planes = np.maximum(over.any(axis=2).sum(axis=0), 1)
             room = np.broadcast_to((self.room * self.shape.planes / planes)[None, :, None], rate.shape)
-            rho = np.where(over, 1.0, carried / rate)
+            rho = np.where(over, more, carried) / rate
             part = used(rho, np.where(over, room, self.room))
             share = np.divide(part, np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0)
             # A T0 or pod with a single path has no choice that could leave one idle while another has a queue.
             share[(more > 0).sum(axis=2) < 2] = 1.0
-            # Where most links before these are full, no more comes than they carry, and what they idle is counted there.
-            share[over & full[:, None, None]] = 1.0
-            full |= 2 * over.sum(axis=(1, 2)) > (more > 0).sum(axis=(1, 2))
             shares.append(share)
-        up, upper_up, upper_dn, dn = shares
-        each = self.passing(prices, LinkPrices(up, dn, upper_up, upper_dn))
+        each = self.passing(prices, LinkPrices(*shares))
         part = np.divide((each * self.use).sum(axis=0), self.planes, out=np.ones(len(rates)), where=self.planes > 0)
         return rates * part, self.load(rates * part, prices)
 

@@ -33,6 +33,9 @@ GAIN = 1.05
 #: The average delay that NSCC holds, as a share of its target: it takes more of a window at once than it gives back in
 #: a round trip. In the scenarios permutation-planes and cold-start of `mrclab validate` it is 0.75 to 0.85.
 HELD = 0.75
+#: The share of packets that is late in a slow plane, so that rule (c) of loss inference takes it for lost. Measured: 1.9 %
+#: with two planes, and with one of which a T1 is slow, 1.4 % with four (`docs/reference/scale-accuracy.md`).
+MISTAKEN = 0.018
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protoc
         return None
     state = _State(model, prices, protocol)
     state.look(wanted)
-    if (wanted * state.passed <= waits * GAIN).all():
+    if (wanted * state.arrived <= waits * GAIN).all():
         return None
     # The window alone first: the delay is not largest at the largest rate, where most of a slow plane's packets are
     # trimmed and few wait. NSCC comes from there, and lowers the window more only while the delay is above its target.
@@ -83,12 +86,12 @@ def shed(model: Model, wanted: Floats, waits: Floats, prices: LinkPrices, protoc
     if slow.any():
         most = protocol.target * HELD
         sent = state.balance(sent, waits, lambda at: np.where(slow, at * most / np.maximum(state.delay, 1e-12), at))
-    which: Bools = sent * state.passed > waits * GAIN
+    which: Bools = sent * state.arrived > waits * GAIN
     if not which.any():
         return None
     sent = np.where(which, sent, waits)
     state.look(sent)
-    rates = np.where(which, sent * state.passed, waits)
+    rates = np.where(which, sent * state.arrived, waits)
     for part, whole in zip(state.offered.each(), model.capacity.each(), strict=True):
         np.minimum(part, whole, out=part)
     return Shed(which, sent, rates, state.trims(sent, which), state.offered)
@@ -137,13 +140,10 @@ class _State:
         # Answers and what is left of a trimmed packet go first, behind the packet that is under way.
         self.trip = protocol.rtt + self._mean(passed * wait + (2 - passed) * halves)
         self.by_plane = passed, wait, halves
-        # A window grows by what is acknowledged: by the delay that a sample tells, and where SACKs of other planes were
-        # sooner, by that of the shortest queues.
-        shortest = np.where(self.here, wait, np.inf).min(axis=0)
-        room = np.clip(1 - wait / protocol.target, 0, 1)
-        least = np.clip(1 - shortest / protocol.target, 0, 1)
-        tells = np.divide(seen, passed, out=np.zeros(seen.shape), where=passed > 0)
-        self.grows = self._mean(passed * (tells * room + (1 - tells) * least))
+        # A window grows by what is acknowledged, the less the later a sample is than those of the fastest plane; by as
+        # much as there where SACKs of other planes were sooner.
+        later = np.where(self.here, wait - np.where(self.here, wait, np.inf).min(axis=0), 0.0)
+        self.grows = self._mean(passed - seen * np.clip(later / protocol.target, 0, 1))
 
     def _in_plane(self, p: int) -> tuple[Floats, Floats, Floats]:
         """Return what becomes of packets in a plane, by queue pair: the share that passes, the time in queues, and the
@@ -163,10 +163,16 @@ class _State:
         )
         return passed, wait, halves
 
+    @property
+    def arrived(self) -> Floats:
+        """The share of packets that pass and are not sent again by mistake."""
+        found: Floats = np.where(self.passed < 1, np.maximum(self.passed - MISTAKEN, 0.0), 1.0)
+        return found
+
     def window(self) -> Floats:
         """Return the largest windows: NSCC takes what is trimmed off a window, which stands where it adds as much."""
-        with np.errstate(divide="ignore"):
-            stands: Floats = self.protocol.growth * self.grows / (1 - self.passed)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stands: Floats = self.protocol.growth * self.grows / (1 - self.arrived)
         return np.minimum(stands, self.protocol.window_bits)
 
     def trims(self, sent: Floats, which: Bools) -> Trims:
