@@ -9,7 +9,7 @@ dead EVs until then is sent again, and the message ends no sooner than a detecti
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,28 +112,26 @@ class Carrier:
         model = run.model(self.pool, chosen, ends)
         model.set_lone(self.lone)
         demand = np.full(len(active), run.window_bps)
-        wanted, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
+        _, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
         # A pair of ranks has one queue pair, so its packets are those of its own window.
         packets, queues = run.packets_per_s(state.rates), run.queues[active]
         waits = queueing.waiting(run.window, packets, run.base_rtt, run.target, queues)
         held = np.zeros(len(active)) if state.held is None else state.held
         # Only queue pairs that have yet to find dead EVs need these.
-        turns = self._turns(model, state, wanted) if self.dead else None
+        turns = self._turns(model, state) if self.dead else None
         grey = np.zeros(len(active)) if state.grey is None else state.grey
         return Shares(state.rates * run.payload / 8e9, Tails(waits, queues, state.trims), held, grey, turns)
 
-    def _turns(self, model: Model, state: Interval, wanted: Floats) -> Floats:
+    def _turns(self, model: Model, state: Interval) -> Floats:
         """Return the seconds from one use of a dead EV to the next, by plane and queue pair.
 
-        No answer, no mark: a dead EV has all of its turns, while others are passed over once for each mark. Marks
-        follow from what is wanted, because a link that is brought more than it carries has a queue.
+        No answer, no mark: a dead EV has all of its turns, while others are passed over once for each mark.
         """
         packets = self.run.packets_per_s(state.rates) / np.maximum(model.use.sum(axis=0), 1)
         # Where all EVs of a plane have left, each was found while as many as there should be took turns.
         active = np.where(model.evs.active > 0, model.evs.active, model.evs.target)
-        offered = replace(state, load=model.load(wanted, state.prices))
         with np.errstate(divide="ignore", invalid="ignore"):
-            turns: Floats = active * self.run.taken(model, offered) / packets
+            turns: Floats = active * self.run.taken(model, state) / packets
         return turns
 
     def change(self, events: list[Event], denied: bool = False) -> None:

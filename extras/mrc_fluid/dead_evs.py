@@ -108,6 +108,7 @@ class DeadEvs:
         self, cut: float, chains: Sequence[Chain], pace: Pace, delays: Delays
     ) -> tuple[float, float, list[Chain]]:  # fmt: skip
         """Return packets lost, the end of the last of them, and the chains that were not found."""
+        delays = delays.later(self._rng.gauss(0.0, 1.0))
         uses, lost = [0.0] if cut else [], cut
         later: list[Chain] = []
         hidden = 0
@@ -160,7 +161,10 @@ class DeadEvs:
         waited = delays.last_rtt + self._rng.random() * interval
         for _ in range(MOST_PROBES):
             waited += interval + delays.last_rtt
-            if self._rng.random() < (1 - dead) ** 2:
+            answered = self._rng.random() >= dead
+            if answered and self._rng.random() >= dead:
                 break
+            # The timer takes what was repeated for progress, and begins another interval when it ends.
             interval *= 2
+            waited += interval * answered
         return waited

@@ -16,6 +16,7 @@ from mrc_fluid.shares import LinkLoads
 from mrc_fluid.transfers import Transfer
 from mrc_fluid.validation.outcome import ScenarioOutcome, of_flows
 from mrc_fluid.validation.scenario import Backend, Failure, Scenario, ScenarioFabric
+from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_topo.graph_topology import build_topology
 from mrc_topo.schema import Lab
 from mrc_topo.topology import Topology
@@ -59,13 +60,17 @@ def _cluster(scenario: Scenario, lab: Lab, topology: Topology) -> Loaded:
     # The fastest paths bound the window, and base RTT is that of the slowest.
     fast = dataclasses.replace(fabric, slow_plane=False, slow_t1s=0).lab(lab.name, lab.seed, {}, {})
     shortest = describe.base_rtt_ns(build_topology(fast), "virtual")
+    # Marks depend on the share of the queue that stands at NSCC's target delay.
+    target = NsccConfig(base_rtt_ns=base_rtt).controller(lab.path_mtu).target_ns * fabric.port_bps / 8e9
+    ecn = lab.queues.ecn
+    marks = {} if ecn is None else {"ecn_low": ecn.kmin / target, "ecn_high": ecn.kmax / target}
     document = {
         "name": lab.name, "planes": fabric.planes, "radix": 2 * max(fabric.per_t0 + fabric.t1s, fabric.t0s),
         "nics": fabric.hosts, "nics_per_t0": fabric.per_t0, **_tiers(fabric), "port_rate": fabric.port_bps,
         "base_rtt": base_rtt, "path_mtu": lab.path_mtu, "duration": "1s",
         "bin": "100us", "ev": {"size": fabric.planes, "active": fabric.planes, "min_active": fabric.planes},
         "jobs": [{"name": "flows", "kind": "ring"}], "seed": lab.seed, "denylist": False,
-        "model": {"trim_rtts": describe.trim_rtts(topology, fabric.port_bps, base_rtt), "min_rtt": shortest},
+        "model": {"trim_rtts": describe.trim_rtts(topology, fabric.port_bps, base_rtt), "min_rtt": shortest, **marks},
         "failures": [_failure(each) for each in scenario.failures],
     }  # fmt: skip
     return parse_cluster(json.dumps(document), f"<{scenario.name}>")
