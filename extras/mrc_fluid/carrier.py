@@ -184,7 +184,7 @@ class Carrier:
         return self._rounds((bad, bad), used, ev_states.ASSUMED_BAD), run.grey_loss(turn)
 
     def price(
-        self, active: Ints, due: Ints, left: Floats, until: float, draws: int = 1
+        self, active: Ints, due: Ints, left: Floats, until: float, draws: int = 1, since: Floats | None = None
     ) -> tuple[Floats, Floats]:  # fmt: skip
         """Return what messages pay for EVs that have died: bytes that are sent again, on average over this many draws,
         and ns from now before which the last of them has not left, `[draw, message]`.
@@ -194,6 +194,7 @@ class Carrier:
             due: which of them pay, as positions.
             left: bytes of their messages.
             until: ns until something is repaired.
+            since: ns since each message began, if its queue pair was idle before.
         """
         run, mtu = self.run, self.loaded.cluster.path_mtu
         state = self._state(active)
@@ -205,14 +206,15 @@ class Carrier:
         if given is None:
             found = queueing.detection(waits, run.base_rtt, queues)
         evs = np.maximum(self.evs.active[:, active[due]].sum(axis=0), 1)
+        began_s = np.full(len(due), np.inf) if since is None else since / 1e9
         paid = [
             self.dead.pay(
-                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9), Delays.of(wait, run.base_rtt, known),
+                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9, began), Delays.of(wait, run.base_rtt, known),
                 draws,
             )
-            for qp, at, lasts, count, grey, wait, known in zip(
+            for qp, at, lasts, count, grey, wait, known, began in zip(
                 active[due].tolist(), due.tolist(), (left / rates / 1e9).tolist(), evs.tolist(),
-                state.grey[due].tolist(), waits.tolist(), found.tolist(), strict=True,
+                state.grey[due].tolist(), waits.tolist(), found.tolist(), began_s.tolist(), strict=True,
             )
         ]  # fmt: skip
         return np.array([lost for lost, _ in paid]) * mtu, np.array([ends for _, ends in paid]).T * 1e9

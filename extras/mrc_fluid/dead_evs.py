@@ -21,6 +21,9 @@ from mrc_fluid.queueing import Delays
 
 #: Smoothed RTTs of silence until the peer is asked.
 SILENCE = 2
+#: Intervals of the tail's timer after which its phase is any; and the standard deviation of one as a share of it, by the
+#: averages that it follows from.
+MOST_INTERVALS, VARIES = 50, 0.09
 #: Probes in a row that may be lost.
 MOST_PROBES = 20
 
@@ -38,13 +41,14 @@ class Chain:
 class Pace:
     """How a queue pair sends a message: seconds until its last packet leaves, those from one use of an EV to the next
     by plane, its EVs in use, and packets per second that grey elements lose. `until`: seconds until something is
-    repaired."""
+    repaired; `since`: since the message began, if its queue pair was idle before."""
 
     lasts: float
     turns: Sequence[float]
     active: int
     grey: float = 0.0
     until: float = math.inf
+    since: float = math.inf
 
 
 class DeadEvs:
@@ -121,7 +125,7 @@ class DeadEvs:
         # What grey elements lose before the end is in the rates.
         if self._rng.random() < -math.expm1(-pace.grey * min(delays.verdict, pace.lasts)):
             uses.append(pace.lasts)
-        return lost, self._end(sorted(uses), pace.lasts, hidden / pace.active, delays), later
+        return lost, self._end(sorted(uses), pace, hidden / pace.active, delays), later
 
     def _use(self, chain: Chain, pace: Pace, delays: Delays) -> tuple[list[float], list[Chain], float]:
         """Return when a message uses the EVs of a chain before it finds them dead, what is left of the chain, and when
@@ -136,10 +140,10 @@ class DeadEvs:
             uses += [use + turn * again for again in range(1 + int((min(found, ends) - use) / turn))]
         return uses, [], found
 
-    def _end(self, uses: Sequence[float], lasts: float, dead: float, delays: Delays) -> float:
+    def _end(self, uses: Sequence[float], pace: Pace, dead: float, delays: Delays) -> float:
         """Return when the last packet that was lost at these times leaves again. One is found lost by the answer to a
         packet that left long enough after it, which may have been sent again itself."""
-        sent, missing = lasts, False
+        sent, missing = pace.lasts, False
         last = 0.0
         for use in uses:
             if use + delays.verdict <= sent:
@@ -147,20 +151,32 @@ class DeadEvs:
                 sent = max(sent, last)
             else:
                 missing = True
-        return sent + self._silence(dead, delays) if missing else last
+        return sent + self._silence(pace.since + sent, dead, delays) if missing else last
 
     def _spared(self, loss: float) -> int:
         """Return how many uses of an EV pass before the first that is lost."""
         return 0 if loss >= 1 else int(math.log(1 - self._rng.random()) / math.log1p(-loss))
 
-    def _silence(self, dead: float, delays: Delays) -> float:
+    def _rest(self, end: float, delays: Delays) -> float:
+        """Return what is left of an interval of the tail's timer when the last answer arrives, `end` seconds after the
+        message began. Intervals follow each other from there; after many of them any part may be left."""
+        interval = SILENCE * delays.silence_before
+        if not end < MOST_INTERVALS * interval:
+            return self._rng.random() * interval
+        at = SILENCE * delays.base_rtt
+        while at < end:
+            at += interval * max(self._rng.gauss(1.0, VARIES), VARIES)
+        return at - end
+
+    def _silence(self, end: float, dead: float, delays: Delays) -> float:
         """Return the seconds from the last packet until what was lost is repeated: the last answer, the rest of an
         interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes the probe, or
         what is repeated."""
         interval = SILENCE * delays.silence
-        waited = delays.last_rtt + self._rng.random() * interval
+        waited = delays.last_rtt + self._rest(end + delays.last_rtt, delays)
         for _ in range(MOST_PROBES):
-            waited += interval + delays.last_rtt
+            # By then queues are empty.
+            waited += interval + delays.base_rtt
             answered = self._rng.random() >= dead
             if answered and self._rng.random() >= dead:
                 break

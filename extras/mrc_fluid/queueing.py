@@ -113,14 +113,17 @@ class Delays:
     `verdict`: the age from which a packet counts as lost once a later one is answered (rule (c)); `found`: the age at
     which that is known while packets follow; `last_rtt`: the mean round trip of the last window, which drains while it
     is answered, so its packets wait half as long; `silence`: the round trip as the timer of the tail counts it then;
-    `spread`: the standard deviation of the first two.
+    `spread`: the standard deviation of the first two; `base_rtt`: the round trip when a message begins and after it has
+    ended; `silence_before`: as that timer counts it while the window is full.
     """
 
     verdict: float
     found: float
     last_rtt: float
     silence: float
-    spread: float = 0.0
+    spread: float
+    base_rtt: float
+    silence_before: float
 
     def later(self, by: float) -> Delays:
         """Return the same where the requestor's deviation is larger by as many standard deviations than on average."""
@@ -132,7 +135,7 @@ class Delays:
         """Return those of a queueing delay, and of the `detection` that follows from it."""
         last, deviation = base_rtt + wait / 2, max(found - 2 * base_rtt - wait, 0.0) / DEVIATIONS
         found = max(found - SOONER * deviation, base_rtt)
-        return cls(found - base_rtt, found, last, last + 2 * deviation / 2, SPREAD * deviation)
+        return cls(found - base_rtt, found, last, last + 2 * deviation / 2, SPREAD * deviation, base_rtt, base_rtt + wait + 2 * deviation)
 
 
 def further(turns: Floats, jitter: Floats) -> Floats:
