@@ -206,10 +206,11 @@ def _compare(nics: int, output: pathlib.Path | None, as_json: bool) -> None:
     (`mrc_fluid.cases`)."""
     compiled = produce.load_kernels()
     with study_progress() as show:
-        rows = large.compare(compiled, nics, show=show)
+        made = large.compare(compiled, nics, show)
+    rows = large.rows(made)
     if output is not None:
         with resultdir.prepared(output, 0.0):
-            write_whole(output / cases.file_of(nics), large.document(nics, rows))
+            write_whole(output / cases.file_of(nics), made.document())
     if as_json:
         typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
         return
