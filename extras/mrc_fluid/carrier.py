@@ -40,8 +40,8 @@ MANY, FEWER = 4096, 16
 @dataclass(frozen=True)
 class Shares:
     """What queue pairs carry, payload bytes per ns; the tails of their messages; the share of what they want that links
-    between switches hold back; packets per second that grey elements lose; and seconds from one use of a dead EV to the next by plane and queue
-    pair, where any have yet to be found."""
+    between switches hold back; packets per second that grey elements lose; and seconds from one use of a dead EV to the
+    next by plane and queue pair, where any have yet to be found."""
 
     rates: Floats
     tails: Tails
@@ -209,7 +209,9 @@ class Carrier:
         began_s = np.full(len(due), np.inf) if since is None else since / 1e9
         paid = [
             self.dead.pay(
-                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9, began), Delays.of(wait, run.base_rtt, known),
+                qp,
+                Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9, began),
+                Delays.of(wait, run.base_rtt, known),
                 draws,
             )
             for qp, at, lasts, count, grey, wait, known, began in zip(

@@ -17,9 +17,11 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from mrc_fluid.caveat import NATURE, NICS, measured
 from mrc_fluid.clusterfile import Loaded
-from mrc_fluid.fabric import Fabric
+from mrc_fluid.fabric import Fabric, Floats, Ints
 from mrc_fluid.timeline import Event
 
 #: Of a file with the comparison at one size.
@@ -141,8 +143,8 @@ class OwnError:
 
     `nics`: of the run; `compared`: of the comparison of flows of `packets` packets nearest to it, None if none has the
     case, with the relative errors `goodput` and `p99`; `streams`: the relative error of settled goodput on
-    `caveat.NICS` NICs, None if that has not been compared; `goodput_spread` and `p99_spread`: how much packets' own seeds
-    differ. Errors are positive where the model's number is larger.
+    `caveat.NICS` NICs, None if that has not been compared; `goodput_spread` and `p99_spread`: how much packets'
+    own seeds differ. Errors are positive where the model's number is larger.
     """
 
     case: str
@@ -262,6 +264,15 @@ def not_modelled(loaded: Loaded) -> dict[Modelled, str]:
                 what = "goodput" if quantity is Modelled.GOODPUT else "P99 of flows"
                 found.setdefault(quantity, f"{each.case}: beside packets {what} is {_off(error)}")
     return found
+
+
+def told(loaded: Loaded, of: Modelled, values: Floats, begins: Ints) -> Floats:
+    """Return values by time without those that are not told: NaN from the first failure on, where the model is off by
+    too much. `begins`: the bin of each value."""
+    failed = min((each.at // loaded.cluster.bin for each in loaded.events if each.by > 0), default=0)
+    unknown = of in not_modelled(loaded)
+    kept: Floats = np.where(unknown & (begins >= failed) & (begins > 0), np.nan, values)
+    return kept
 
 
 def accuracy(loaded: Loaded) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 import typer
 from pydantic import ValidationError
 from rich.table import Table
@@ -137,11 +139,14 @@ def _accuracy(loaded: Loaded) -> Iterator[str]:
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
     result, own = made.result, cases.own_errors(made.result.loaded)
+    bins = np.array([step.bin for step in result.steps])
+    rates = np.array([step.goodput for step in result.steps])
+    goodput = cases.told(result.loaded, cases.Modelled.GOODPUT, rates, bins)
     return {
         "cluster": result.loaded.cluster.name,
         "nics": result.loaded.shape.nics,
         "queue_pairs": len(result.flows),
-        "goodput_bps": [step.goodput for step in result.steps],
+        "goodput_bps": [None if math.isnan(each) else each for each in goodput.tolist()],
         "at_s": [step.bin * result.loaded.cluster.bin / 1e9 for step in result.steps],
         "packets_lost": [step.lost for step in result.steps],
         "probes_lost_per_s": [step.probes for step in result.steps],

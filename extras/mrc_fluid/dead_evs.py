@@ -21,8 +21,8 @@ from mrc_fluid.queueing import Delays
 
 #: Smoothed RTTs of silence until the peer is asked.
 SILENCE = 2
-#: Intervals of the tail's timer after which its phase is any; and the standard deviation of one as a share of it, by the
-#: averages that it follows from.
+#: Intervals of the tail's timer after which its phase is any; and the standard deviation of one as a share of it, by
+#: the averages that it follows from.
 MOST_INTERVALS, VARIES = 50, 0.09
 #: Probes in a row that may be lost.
 MOST_PROBES = 20
@@ -170,8 +170,8 @@ class DeadEvs:
 
     def _silence(self, end: float, dead: float, delays: Delays) -> float:
         """Return the seconds from the last packet until what was lost is repeated: the last answer, the rest of an
-        interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes the probe, or
-        what is repeated."""
+        interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes the probe,
+        or what is repeated."""
         interval = SILENCE * delays.silence
         waited = delays.last_rtt + self._rest(end + delays.last_rtt, delays)
         for _ in range(MOST_PROBES):

@@ -19,7 +19,7 @@ QUEUES, LONGER = 4, 6
 #: Deviations that rule (c) of loss inference adds to the smoothed RTT (`mrc-protocol.md`, 5).
 DEVIATIONS = 4
 #: A requestor's smoothed RTT and deviation vary with each sample, and the first time that an age exceeds them counts:
-#: this many mean deviations sooner than their means say, with this standard deviation (`test_queueing.py` simulates it).
+#: this many mean deviations sooner than their means say, with this standard deviation (a test simulates it).
 SOONER, SPREAD = 0.3, 1.06
 #: Standard deviations below the mean that are counted, so that times stay positive.
 SURE = 2.0
@@ -135,7 +135,15 @@ class Delays:
         """Return those of a queueing delay, and of the `detection` that follows from it."""
         last, deviation = base_rtt + wait / 2, max(found - 2 * base_rtt - wait, 0.0) / DEVIATIONS
         found = max(found - SOONER * deviation, base_rtt)
-        return cls(found - base_rtt, found, last, last + 2 * deviation / 2, SPREAD * deviation, base_rtt, base_rtt + wait + 2 * deviation)
+        return cls(
+            found - base_rtt,
+            found,
+            last,
+            last + 2 * deviation / 2,
+            SPREAD * deviation,
+            base_rtt,
+            base_rtt + wait + 2 * deviation,
+        )
 
 
 def further(turns: Floats, jitter: Floats) -> Floats:

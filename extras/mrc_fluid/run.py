@@ -305,7 +305,13 @@ class ClusterRun:
         held = 1 - np.divide(waits, wanted, out=np.ones(len(waits)), where=wanted > 0)
         made = Interval(rates, prices, load, held=held)
         if spilt is not None:
-            made = Interval(np.where(spilt.which, spilt.rates, rates), prices, spilt.load, spilt.trims, np.where(spilt.which, 0.0, held))
+            made = Interval(
+                np.where(spilt.which, spilt.rates, rates),
+                prices,
+                spilt.load,
+                spilt.trims,
+                np.where(spilt.which, 0.0, held),
+            )
         if lossy is not None:
             self._lose(model, made, lossy, beside)
             made.bad = bad

@@ -33,8 +33,8 @@ GAIN = 1.05
 #: The average delay that NSCC holds, as a share of its target: it takes more of a window at once than it gives back in
 #: a round trip. In the scenarios permutation-planes and cold-start of `mrclab validate` it is 0.75 to 0.85.
 HELD = 0.75
-#: The share of packets that is late in a slow plane, so that rule (c) of loss inference takes it for lost. Measured: 1.9 %
-#: with two planes, and with one of which a T1 is slow, 1.4 % with four (`docs/reference/scale-accuracy.md`).
+#: The share of packets that is late in a slow plane, so that rule (c) of loss inference takes it for lost. Measured:
+#: 1.9 % with two planes, and with one of which a T1 is slow, 1.4 % with four (`docs/reference/scale-accuracy.md`).
 MISTAKEN = 0.018
 
 

@@ -1,9 +1,9 @@
 """Tails of messages: how much longer than a round trip the last packets take, which differs from message to message.
 
 A message ends with the last of its packets that arrives. Each waits in the queues that a round trip sees, about
-exponentially in each; the window drains meanwhile, so it waits half as long as packets before (`queueing.Delays`). Where
-a slow plane trims, each of the packets that are under way at the end passes with a chance of its own, and is sent again
-until it does. Times are seconds.
+exponentially in each; the window drains meanwhile, so it waits half as long as packets before (`queueing.Delays`).
+Where a slow plane trims, each of the packets that are under way at the end passes with a chance of its own, and is sent
+again until it does. Times are seconds.
 """
 
 from __future__ import annotations

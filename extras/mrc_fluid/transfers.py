@@ -166,7 +166,8 @@ class _Course:
         if len(struck):
             ones = first[struck]
             until = next_repair(self.changes) - now
-            again, delay = self.carrier.price(active, struck, self.left[ones], until, self.draws, now - self._begun[ones])
+            since = now - self._begun[ones]
+            again, delay = self.carrier.price(active, struck, self.left[ones], until, self.draws, since)
             self.left[ones] += again
             self.least[:, ones] = np.maximum(self.least[:, ones], now + delay)
             self.lost += float(again.sum())

@@ -62,9 +62,7 @@ def scenarios(nics: int) -> list[Scenario]:
             made += [FlowSpec(t0 * PER_T0 + slot, (t0 + shift) % t0s * PER_T0 + slot, FLOW_BYTES) for t0 in range(t0s)]
         return sorted(made, key=lambda flow: flow.source)
 
-    def scenario(
-        name: str, case: FailureCase, *failures: Failure, slow: bool = False, t1s: int = PER_T0
-    ) -> Scenario:
+    def scenario(name: str, case: FailureCase, *failures: Failure, slow: bool = False, t1s: int = PER_T0) -> Scenario:
         fabric = ScenarioFabric(t0s=t0s, per_t0=PER_T0, t1s=t1s, planes=PLANES, slow_plane=slow)
         return Scenario(name, case.value.title, fabric, flows, failures, both_ways=True)
 
