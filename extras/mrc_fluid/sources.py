@@ -29,5 +29,5 @@ def meaning(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body[0] = ast.Pass()
+            node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)

@@ -345,5 +345,5 @@ def test_messages_between_pods_take_the_links_of_their_paths() -> None:
         loaded = pods(t1_uplinks=uplinks, ev=evs, model={"nic_share": 1, "fabric_share": 1})
         moved = [Transfer(n, 16 + n, size) for n in range(16)]
         found = transfer(loaded, kernels.reference(), moved, loaded.cluster.ev, 1.0)
-        taken = found.ends_s - loaded.cluster.base_rtt / 1e9
+        taken = found.ends_s[0] - loaded.cluster.base_rtt / 1e9
         assert taken == pytest.approx(size * 8 / (loaded.shape.nic_bps * share), rel=0.01)
