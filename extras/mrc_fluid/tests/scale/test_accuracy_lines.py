@@ -175,6 +175,12 @@ def test_a_comparison_is_written_as_it_is_read(tmp_path: pathlib.Path, monkeypat
     assert made.cases["a T1 is dead"].spread("p99") == pytest.approx(0.1414, rel=1e-3)
 
 
+#: With messages so short that the error of flows counts.
+SMALL = (
+    CLUSTER.replace("radix: 128", "radix: 16")
+    .replace("nics: 512", "nics: 64")
+    .replace("{name: j}", "{name: j, message: 1MiB}")
+)
 #: A comparison whose model is 20 % off in one quantity.
 OFF = {"goodput": 1.0, "p50": 1.0, "p99": 1.0}
 
@@ -190,9 +196,8 @@ def refusing(monkeypatch: pytest.MonkeyPatch, **off: float) -> None:
 def test_what_is_off_by_more_than_15_percent_is_told_nowhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, off: float, refused: bool
 ) -> None:
-    text = CLUSTER.replace("radix: 128", "radix: 16").replace("nics: 512", "nics: 64")
     path = tmp_path / "c.yaml"
-    path.write_text(text + "duration: 100ms\nbin: 10ms\nfailures: [{at: 50ms, fail: p0-t1.3}]\n")
+    path.write_text(SMALL + "duration: 100ms\nbin: 10ms\nfailures: [{at: 50ms, fail: p0-t1.3}]\n")
     refusing(monkeypatch, goodput=off, p99=off)
     monkeypatch.setattr(produce, "load_kernels", kernels.reference)
     folder = tmp_path / "out"
@@ -217,8 +222,7 @@ def test_what_is_off_by_more_than_15_percent_is_told_nowhere(
 
 @pytest.mark.parametrize("off", [1.0, 1.2])
 def test_a_replay_does_not_tell_it_either(monkeypatch: pytest.MonkeyPatch, off: float) -> None:
-    text = CLUSTER.replace("radix: 128", "radix: 16").replace("nics: 512", "nics: 64")
-    loaded = parse_cluster(text + "failures: [{fail: p0-t1.3}]\n")
+    loaded = parse_cluster(SMALL + "failures: [{fail: p0-t1.3}]\n")
     refusing(monkeypatch, goodput=off, p99=off)
     made = fluid.run(Source(model="gpt3-6.7b", data=8), fluid.bed_of_cluster(loaded), kernels.reference())
     refused = off > 1.15
