@@ -82,13 +82,10 @@ class Carrier:
 
     def rates(self, active: Ints) -> Floats:
         """Return the payload that each of these queue pairs carries, bytes per ns; they are in order."""
-        return self._state(active).rates
+        return self.state(active).rates
 
     def state(self, active: Ints) -> Shares:
         """Return all that is known of these queue pairs, which are in order, while they send."""
-        return self._state(active)
-
-    def _state(self, active: Ints) -> Shares:
         key = active.tobytes()
         found = self._kept.get(key)
         if found is None:
@@ -197,7 +194,7 @@ class Carrier:
             since: ns since each message began, if its queue pair was idle before.
         """
         run, mtu = self.run, self.loaded.cluster.path_mtu
-        state = self._state(active)
+        state = self.state(active)
         turns = np.zeros(self.evs.active.shape) if state.turns is None else state.turns
         rates = state.rates[due]
         given = self.loaded.cluster.model.detection_rtts
