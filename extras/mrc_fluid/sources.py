@@ -7,19 +7,23 @@ import hashlib
 import importlib.resources
 from functools import cache
 
-#: The modules that a number of the model follows from.
-MODULES = (
-    "carrier", "clusterfile", "dead_evs", "evs", "fabric", "grey", "jobs", "kernels/__init__", "kernels/loops",
-    "kernels/plain", "pods", "queueing", "run", "schema", "shares", "shedding", "tails", "timeline", "transfers",
-    "calibration/calibrate", "calibration/large", "validation/fluid", "validation/scenario",
+#: The modules that steady states follow from, and with these the calibration.
+STEADY = (
+    "clusterfile", "evs", "fabric", "grey", "jobs", "kernels/__init__", "kernels/loops", "kernels/plain", "pods",
+    "queueing", "run", "schema", "shares", "shedding", "timeline", "calibration/calibrate",
+)  # fmt: skip
+#: Those that times of flows follow from, too.
+FLOWS = (
+    *STEADY, "carrier", "dead_evs", "tails", "transfers", "calibration/large", "validation/fluid",
+    "validation/scenario",
 )  # fmt: skip
 
 
 @cache
-def digest() -> str:
-    """Return the digest of what the modules do: comments, docstrings and layout do not count."""
+def digest(modules: tuple[str, ...]) -> str:
+    """Return the digest of what modules do: comments, docstrings and layout do not count."""
     found, root = hashlib.sha256(), importlib.resources.files("mrc_fluid")
-    for name in MODULES:
+    for name in modules:
         found.update(meaning((root / f"{name}.py").read_text("utf-8")).encode())
     return found.hexdigest()[:16]
 

@@ -107,7 +107,7 @@ class _Course:
             active = np.array(sorted(self.queues), np.int64)
             first = np.array([self.queues[pair][0] for pair in active], np.int64)
             next_look = np.inf
-            if len(active) != len(self._active):
+            if len(active) and len(active) != len(self._active):
                 next_look = self._rated + self.carrier.loaded.cluster.base_rtt
             if len(active) and (fresh or self.carrier.dead.due[active].any() or now >= next_look - NOTHING):
                 self._share(active, first, now)

@@ -96,7 +96,7 @@ def compare(kernels: Kernels, nics: int, show: Show = lambda progress: None) -> 
         by_seed = [model(scenario, seed, kernels) for seed in SEEDS[: len(seen[scenario.title]["goodput"])]]
         of_model = {name: [each[name] for each in by_seed] for name in QUANTITIES}
         cases[scenario.title] = CaseValues(seen[scenario.title], of_model)
-    return Comparison(nics, PLANES, FLOW_PACKETS, asked, sources.digest(), cases)
+    return Comparison(nics, PLANES, FLOW_PACKETS, asked, sources.digest(sources.FLOWS), cases)
 
 
 def model(scenario: Scenario, seed: int, kernels: Kernels) -> dict[str, float]:
