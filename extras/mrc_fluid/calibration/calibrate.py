@@ -152,7 +152,8 @@ class CalibrationResult:
         errors = {kind: round(self.worst(kind), 4) for kind in sorted({row.kind for row in self.rows} - {"elsewhere"})}
         rows = [{**asdict(row), "error": round(row.error, 4)} for row in self.rows]
         about = {
-            "scenarios": self.scenarios, "nic_share": round(self.nic_share, 4), "sources": sources.digest(sources.STEADY),
+            "scenarios": self.scenarios, "nic_share": round(self.nic_share, 4),
+            "sources": sources.digest(sources.STEADY),
         }  # fmt: skip
         return json.dumps({**about, **errors, "rows": rows}, indent=1) + "\n"
 
