@@ -26,7 +26,7 @@ from mrc_fluid.kernels import Kernels
 from mrc_fluid.queueing import Delays
 from mrc_fluid.run import MAX_ROUNDS, ClusterRun, Interval
 from mrc_fluid.schema import EvSpec
-from mrc_fluid.shares import LinkLoads, Model
+from mrc_fluid.shares import LinkLoads, LinkPrices, Model
 from mrc_fluid.tails import Tails
 from mrc_fluid.timeline import Event
 
@@ -39,11 +39,13 @@ MANY, FEWER = 4096, 16
 
 @dataclass(frozen=True)
 class Shares:
-    """What queue pairs carry, payload bytes per ns; the tails of their messages; the share of what they want that links
+    """What queue pairs carry, payload bytes per ns; the queueing delay of their packets, s; the tails of messages; the
+    share of what they want that links
     between switches hold back; packets per second that grey elements lose; and seconds from one use of a dead EV to the
     next by plane and queue pair, where any have yet to be found."""
 
     rates: Floats
+    waits: Floats
     tails: Tails
     held: Floats
     grey: Floats
@@ -117,7 +119,22 @@ class Carrier:
         # Only queue pairs that have yet to find dead EVs need these.
         turns = self._turns(model, state) if self.dead else None
         grey = np.zeros(len(active)) if state.grey is None else state.grey
-        return Shares(state.rates * run.payload / 8e9, Tails(waits, queues, state.trims), held, grey, turns)
+        return Shares(
+            state.rates * run.payload / 8e9,
+            waits,
+            Tails(waits * self._busy(model, state), queues, state.trims),
+            held,
+            grey,
+            turns,
+        )
+
+    def _busy(self, model: Model, state: Interval) -> Floats:
+        """Return the share of packets that meet others at both links between switches: a window waits at its own port
+        where nothing else is on its way."""
+        loads = zip(state.load.fabric().each(), model.capacity.fabric().each(), strict=True)
+        each = model.passing(state.prices, LinkPrices(*(np.minimum(load / whole, 1.0) for load, whole in loads)))
+        found: Floats = (each * model.use).sum(axis=0) / np.maximum(model.planes, 1)
+        return found
 
     def _turns(self, model: Model, state: Interval) -> Floats:
         """Return the seconds from one use of a dead EV to the next, by plane and queue pair.
@@ -198,7 +215,7 @@ class Carrier:
         turns = np.zeros(self.evs.active.shape) if state.turns is None else state.turns
         rates = state.rates[due]
         given = self.loaded.cluster.model.detection_rtts
-        waits, queues = state.tails.wait[due], run.queues[active[due]]
+        waits, queues = state.waits[due], run.queues[active[due]]
         found = np.full(len(due), (given or 0.0) * run.base_rtt)
         if given is None:
             found = queueing.detection(waits, run.base_rtt, queues)

@@ -16,6 +16,18 @@ _PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n)(.*?)(<!-- end of table -->)",
 #: Units of quantities, and by what stored values are divided.
 _COLUMNS = (("goodput", "goodput, Tb/s", 1000.0, 2), ("p50", "P50, µs", 1.0, 0), ("p99", "P99, µs", 1.0, 0))
 REFUSED = "not modelled"
+#: What the calibration compares, by its kinds of values.
+_STREAMS = {
+    "goodput": "goodput",
+    "load": "load of an uplink on average",
+    "links": "load of a single uplink, of the average",
+    "lost": "lost packets",
+    "lost, overloaded": "lost packets, where links are overloaded",
+    "evs": "EVs found dead",
+    "evs, overloaded": "EVs found dead, where links are overloaded",
+    "found": "time until the last dead EV is found",
+    "found, overloaded": "that time, where links are overloaded",
+}
 
 
 def size(made: Comparison) -> Iterator[str]:
@@ -51,8 +63,8 @@ def streams() -> Iterator[str]:
     found = measured() or {}
     yield "| measure | largest error |"
     yield "|---|---|"
-    for kind in sorted(set(found) - {"rows", "sources", "scenarios", "nic_share"}):
-        yield f"| {kind} | {found[kind]:.1%} |"
+    for kind, title in _STREAMS.items():
+        yield f"| {title} | {found[kind]:.1%} |"
 
 
 def tables() -> dict[str, Callable[[], Iterator[str]]]:
