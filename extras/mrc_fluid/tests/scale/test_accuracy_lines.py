@@ -24,6 +24,7 @@ from mrclab.cli.app import app
 from support.amount import LONG
 
 ROOT = pathlib.Path(__file__).parents[4]
+PERCENT = r"\d+(?:\.\d+)? ?%"
 CLUSTER = "name: c\nradix: 128\nplanes: 4\nnics: 512\nev: {size: 32, active: 16}\njobs: [{name: j}]\n"
 
 
@@ -50,13 +51,13 @@ def test_no_surface_of_a_run_has_an_error_that_is_not_of_its_cases(tmp_path: pat
     text = CLUSTER.replace("radix: 128", "radix: 16").replace("nics: 512", "nics: 64")
     path.write_text(text + (f"failures: [{{{failure}}}]\n" if failure else ""))
     loaded = parse_cluster(path.read_text())
-    allowed = {number for each in cases.own_errors(loaded) for number in re.findall(r"\d+ ?%", each.text)}
-    allowed |= {number for each in limits.limits_of(loaded) for number in re.findall(r"\d+ ?%", each)}
+    allowed = {number for each in cases.own_errors(loaded) for number in re.findall(PERCENT, each.text)}
+    allowed |= {number for each in limits.limits_of(loaded) for number in re.findall(PERCENT, each)}
     told = [*_accuracy(loaded), cases.accuracy(loaded)]
     if LONG:
         replayed = fluid.run(Source(model="gpt3-6.7b", data=64), fluid.bed_of_cluster(loaded), kernels.reference())
         told += [page.caveat(replayed), *page.notes(replayed)]
-    assert {number for line in told for number in re.findall(r"\d+(?:\.\d+)? ?%", line)} <= allowed
+    assert {number for line in told for number in re.findall(PERCENT, line)} <= allowed
     assert caveat() not in told
 
 

@@ -93,7 +93,7 @@ def test_verdicts_vary_from_message_to_message() -> None:
     ends = [DeadEvs(1, seed) for seed in range(500)]
     for dead in ends:
         dead.add([np.array([[1]], np.int32)])
-    found = [dead.pay(0, replace(PACE, turns=[1e-9]), wide)[1][0] for dead in ends]
+    found = [dead.pay(0, replace(PACE, turns=[1e-7]), wide)[1][0] for dead in ends]
     # The EV is used until it is found, and what it lost last is found as late again.
     assert statistics.stdev(found) == pytest.approx(2 * wide.spread, rel=0.15)
     assert min(found) > 0
