@@ -173,6 +173,13 @@ def test_windows_grow_less_where_samples_of_the_slow_plane_are_told(monkeypatch:
     assert (state.grows > passed[1:].sum(axis=0) / 4).all()
 
 
+def test_few_packets_are_late_where_few_are_trimmed() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        state = shedding._State(model(pool), LinkPrices.fresh(SHAPE), SHALLOW)
+    state.passed = np.array([1.0, 0.997, 0.5])
+    assert state.arrived == pytest.approx([1.0, 0.996, 0.5 - shedding.MISTAKEN])
+
+
 def test_what_the_last_packets_meet_in_the_slow_plane() -> None:
     found, _ = slow_plane(SHALLOW)
     assert found is not None
