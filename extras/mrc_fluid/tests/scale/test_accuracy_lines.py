@@ -166,7 +166,6 @@ def test_a_comparison_is_written_as_it_is_read(tmp_path: pathlib.Path, monkeypat
         {name: [90.0, 110.0] for name in large.QUANTITIES}, {name: [100.0, 120.0] for name in large.QUANTITIES}
     )
     given = cases.Comparison(96, 2, 256, "labs", "model", {"a T1 is dead": values})
-    monkeypatch.setattr(produce, "load_kernels", kernels.reference)
     monkeypatch.setattr(large, "compare", lambda *given_to, made=given: made)
     asked = ["scale", "--calibrate", "--nics", "96", "-o", str(tmp_path / "made")]
     assert typer.testing.CliRunner().invoke(app, asked).exit_code == 0
