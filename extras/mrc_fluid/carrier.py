@@ -9,7 +9,7 @@ dead EVs until then is sent again, and the message ends no sooner than a detecti
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ from mrc_fluid.kernels import Kernels
 from mrc_fluid.queueing import Delays
 from mrc_fluid.run import MAX_ROUNDS, ClusterRun, Interval
 from mrc_fluid.schema import EvSpec
-from mrc_fluid.shares import LinkLoads, Model
+from mrc_fluid.shares import LinkLoads, LinkPrices, Model
+from mrc_fluid.tails import Tails
 from mrc_fluid.timeline import Event
 
 #: Steady states that are kept; beyond them the oldest are forgotten.
@@ -38,12 +39,15 @@ MANY, FEWER = 4096, 16
 
 @dataclass(frozen=True)
 class Shares:
-    """What queue pairs carry, payload bytes per ns; what a slow plane adds to the time of a message's last packet, ns;
-    packets per second that grey elements lose; and seconds from one use of a dead EV to the next by plane and queue
-    pair, where any have yet to be found."""
+    """What queue pairs carry, payload bytes per ns; the queueing delay of their packets, s; the tails of messages; the
+    share of what they want that links
+    between switches hold back; packets per second that grey elements lose; and seconds from one use of a dead EV to the
+    next by plane and queue pair, where any have yet to be found."""
 
     rates: Floats
-    late: Floats
+    waits: Floats
+    tails: Tails
+    held: Floats
     grey: Floats
     turns: Floats | None
 
@@ -80,13 +84,10 @@ class Carrier:
 
     def rates(self, active: Ints) -> Floats:
         """Return the payload that each of these queue pairs carries, bytes per ns; they are in order."""
-        return self._state(active).rates
+        return self.state(active).rates
 
-    def late(self, active: Ints) -> Floats:
-        """Return what a slow plane adds to the time of the last packet of these queue pairs' messages, ns."""
-        return self._state(active).late
-
-    def _state(self, active: Ints) -> Shares:
+    def state(self, active: Ints) -> Shares:
+        """Return all that is known of these queue pairs, which are in order, while they send."""
         key = active.tobytes()
         found = self._kept.get(key)
         if found is None:
@@ -110,25 +111,41 @@ class Carrier:
         model = run.model(self.pool, chosen, ends)
         model.set_lone(self.lone)
         demand = np.full(len(active), run.window_bps)
-        wanted, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
-        late = np.zeros(len(active)) if state.late is None else state.late * 1e9
+        _, state = run.settled(model, demand, None if len(active) <= MANY else FEWER)
+        # A pair of ranks has one queue pair, so its packets are those of its own window.
+        packets, queues = run.packets_per_s(state.rates), run.queues[active]
+        waits = queueing.waiting(run.window, packets, run.base_rtt, run.target, queues)
+        held = np.zeros(len(active)) if state.held is None else state.held
         # Only queue pairs that have yet to find dead EVs need these.
-        turns = self._turns(model, state, wanted) if self.dead else None
+        turns = self._turns(model, state) if self.dead else None
         grey = np.zeros(len(active)) if state.grey is None else state.grey
-        return Shares(state.rates * run.payload / 8e9, late, grey, turns)
+        return Shares(
+            state.rates * run.payload / 8e9,
+            waits,
+            Tails(waits * self._busy(model, state), queues, state.trims),
+            held,
+            grey,
+            turns,
+        )
 
-    def _turns(self, model: Model, state: Interval, wanted: Floats) -> Floats:
+    def _busy(self, model: Model, state: Interval) -> Floats:
+        """Return the share of packets that meet others at both links between switches: a window waits at its own port
+        where nothing else is on its way."""
+        loads = zip(state.load.fabric().each(), model.capacity.fabric().each(), strict=True)
+        each = model.passing(state.prices, LinkPrices(*(np.minimum(load / whole, 1.0) for load, whole in loads)))
+        found: Floats = (each * model.use).sum(axis=0) / np.maximum(model.planes, 1)
+        return found
+
+    def _turns(self, model: Model, state: Interval) -> Floats:
         """Return the seconds from one use of a dead EV to the next, by plane and queue pair.
 
-        No answer, no mark: a dead EV has all of its turns, while others are passed over once for each mark. Marks
-        follow from what is wanted, because a link that is brought more than it carries has a queue.
+        No answer, no mark: a dead EV has all of its turns, while others are passed over once for each mark.
         """
         packets = self.run.packets_per_s(state.rates) / np.maximum(model.use.sum(axis=0), 1)
         # Where all EVs of a plane have left, each was found while as many as there should be took turns.
         active = np.where(model.evs.active > 0, model.evs.active, model.evs.target)
-        offered = replace(state, load=model.load(wanted, state.prices))
         with np.errstate(divide="ignore", invalid="ignore"):
-            turns: Floats = active * self.run.taken(model, offered) / packets
+            turns: Floats = active * self.run.taken(model, state) / packets
         return turns
 
     def change(self, events: list[Event], denied: bool = False) -> None:
@@ -180,36 +197,40 @@ class Carrier:
         used = used & (clean(run.model(self.pool, self.evs), bad | dead) > 0)
         return self._rounds((bad, bad), used, ev_states.ASSUMED_BAD), run.grey_loss(turn)
 
-    def price(self, active: Ints, due: Ints, left: Floats, until: float) -> tuple[Floats, Floats]:
-        """Return what messages pay for EVs that have died: bytes that are sent again, and ns from now before which the
-        last of them has not left.
+    def price(
+        self, active: Ints, due: Ints, left: Floats, until: float, draws: int = 1, since: Floats | None = None
+    ) -> tuple[Floats, Floats]:  # fmt: skip
+        """Return what messages pay for EVs that have died: bytes that are sent again, on average over this many draws,
+        and ns from now before which the last of them has not left, `[draw, message]`.
 
         Args:
             active: queue pairs that have messages under way, in order.
             due: which of them pay, as positions.
             left: bytes of their messages.
             until: ns until something is repaired.
+            since: ns since each message began, if its queue pair was idle before.
         """
         run, mtu = self.run, self.loaded.cluster.path_mtu
-        state = self._state(active)
+        state = self.state(active)
         turns = np.zeros(self.evs.active.shape) if state.turns is None else state.turns
         rates = state.rates[due]
         given = self.loaded.cluster.model.detection_rtts
-        # A pair of ranks has one queue pair, so its packets are those of its own window.
-        packets, queues = run.packets_per_s(rates * 8e9 / run.payload), run.queues[active[due]]
-        waits = queueing.waiting(run.window, packets, run.base_rtt, run.target, queues)
+        waits, queues = state.waits[due], run.queues[active[due]]
         found = np.full(len(due), (given or 0.0) * run.base_rtt)
         if given is None:
             found = queueing.detection(waits, run.base_rtt, queues)
         evs = np.maximum(self.evs.active[:, active[due]].sum(axis=0), 1)
+        began_s = np.full(len(due), np.inf) if since is None else since / 1e9
         paid = [
             self.dead.pay(
-                qp, Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9), Delays.of(wait, run.base_rtt, known)
+                qp,
+                Pace(lasts, turns[:, at].tolist(), count, grey, until / 1e9, began),
+                Delays.of(wait, run.base_rtt, known),
+                draws,
             )
-            for qp, at, lasts, count, grey, wait, known in zip(
+            for qp, at, lasts, count, grey, wait, known, began in zip(
                 active[due].tolist(), due.tolist(), (left / rates / 1e9).tolist(), evs.tolist(),
-                state.grey[due].tolist(), waits.tolist(), found.tolist(), strict=True,
+                state.grey[due].tolist(), waits.tolist(), found.tolist(), began_s.tolist(), strict=True,
             )
         ]  # fmt: skip
-        again, delay = np.array(paid).T
-        return again * mtu, delay * 1e9
+        return np.array([lost for lost, _ in paid]) * mtu, np.array([ends for _, ends in paid]).T * 1e9

@@ -9,15 +9,19 @@ from __future__ import annotations
 import importlib.resources
 import json
 import math
+import re
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from mrc_fluid.caveat import NATURE, NICS, measured
 from mrc_fluid.clusterfile import Loaded
-from mrc_fluid.fabric import Fabric
+from mrc_fluid.fabric import Fabric, Floats, Ints
 from mrc_fluid.timeline import Event
 
 #: Of a file with the comparison at one size.
@@ -45,8 +49,9 @@ class FailureCase(Enum):
     )
     DEAD_T1 = CaseKind("a T1 is dead", ("a T1 stops, 8 EVs active",))
     CUT_LINK = CaseKind("a T0-T1 link is cut", ("a T0-T1 link is cut", "a T0-T1 link is cut, no T1 to spare"))
-    GREY_LINK = CaseKind("a T0-T1 link loses one packet in five")
+    GREY_LINK = CaseKind("a T0-T1 link loses one packet in a hundred")
     SLOW_PLANE = CaseKind("one of two planes at a tenth of its rate")
+    OVERSUBSCRIBED = CaseKind("T0s with half as many uplinks as NICs")
     DEAD_PORT = CaseKind("a NIC port goes down", ("a NIC port goes down",))
     TRANSCEIVER = CaseKind("a transceiver of four NIC links", ("a transceiver of four NIC links",))
     DEAD_PLANE = CaseKind("all links of a plane are cut")
@@ -78,19 +83,51 @@ class Modelled(Enum):
 
 #: The largest error with which a quantity is still told as a number.
 MOST_OFF = 0.15
+#: How much seeds of packets may differ without being told.
+SPREADS = 0.10
 #: Messages of this many times the packets of the compared flows are streams.
 STREAM = 4
 
 
 @dataclass(frozen=True)
+class CaseValues:
+    """Goodput (Gb/s), P50 and P99 of flows (us), by these names, of packets and of the model: a value for each seed."""
+
+    packets: dict[str, list[float]]
+    model: dict[str, list[float]]
+
+    def mean(self, name: str, *, of_model: bool = False) -> float:
+        """Return the mean of a quantity over all seeds."""
+        return statistics.fmean((self.model if of_model else self.packets)[name])
+
+    def spread(self, name: str) -> float:
+        """Return how much packets' own seeds differ: the standard deviation, as a share of the mean."""
+        values = self.packets[name]
+        return statistics.stdev(values) / self.mean(name) if len(values) > 1 else math.inf
+
+    def error(self, name: str) -> float:
+        """Return the relative error of the model's mean, positive where it is larger."""
+        return _error(self.mean(name), self.mean(name, of_model=True))
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """The model beside packets at one size, in flows of `packets` packets: for each kind of failure the relative
-    errors of goodput and of P99 of flows, positive where the model's number is larger."""
+    """The model beside packets at one size, in flows of `packets` packets, for each kind of failure. `settings` and
+    `sources`: digests of what packets were run with, and of the model."""
 
     nics: int
+    planes: int
     packets: int
-    goodput: dict[str, float]
-    p99: dict[str, float]
+    settings: str
+    sources: str
+    cases: dict[str, CaseValues]
+
+    def document(self) -> str:
+        """Return the JSON that `parse` reads."""
+        cases = {case: {"packets": each.packets, "model": each.model} for case, each in self.cases.items()}
+        about = {**vars(self), "cases": cases}
+        # A list of seeds in a line.
+        return re.sub(r"\[[^]]*\]", lambda found: re.sub(r"\s+", " ", found[0]), json.dumps(about, indent=1)) + "\n"
 
 
 #: What a page tells of the comparisons with packets.
@@ -106,7 +143,8 @@ class OwnError:
 
     `nics`: of the run; `compared`: of the comparison of flows of `packets` packets nearest to it, None if none has the
     case, with the relative errors `goodput` and `p99`; `streams`: the relative error of settled goodput on
-    `caveat.NICS` NICs, None if that has not been compared. Errors are positive where the model's number is larger.
+    `caveat.NICS` NICs, None if that has not been compared; `goodput_spread` and `p99_spread`: how much packets'
+    own seeds differ. Errors are positive where the model's number is larger.
     """
 
     case: str
@@ -116,6 +154,8 @@ class OwnError:
     goodput: float | None = None
     p99: float | None = None
     streams: float | None = None
+    goodput_spread: float = 0.0
+    p99_spread: float = 0.0
 
     @property
     def of_this_size(self) -> bool:
@@ -132,8 +172,8 @@ class OwnError:
                 f"at {size}" if self.of_this_size else f"no comparison has {self.nics:,} NICs; at {size}, the nearest"
             )
             parts.append(
-                f"{where}, in flows of {self.packets} packets goodput is {_off(self.goodput)} and P99 of flows is "
-                f"{_off(self.p99)}"
+                f"{where}, in flows of {self.packets} packets goodput is {_off(self.goodput)}"
+                f"{_differ(self.goodput_spread)} and P99 of flows is {_off(self.p99)}{_differ(self.p99_spread)}"
             )
         elif self.streams is not None:
             parts.append(f"no comparison has {self.nics:,} NICs, or P99 of flows")
@@ -165,6 +205,11 @@ def _off(error: float) -> str:
     return f"{whole} % too {'high' if error > 0 else 'low'}"
 
 
+def _differ(spread: float) -> str:
+    """Return how much packets' own seeds differ, where that is as much as an error may be."""
+    return f" (packets' own seeds differ by {round(spread * 100)} %)" if SPREADS < spread < math.inf else ""
+
+
 @cache
 def comparisons() -> tuple[Comparison, ...]:
     """Return the comparisons of flows, the smallest fabric first."""
@@ -184,9 +229,8 @@ def file_of(nics: int) -> str:
 def parse(text: str) -> Comparison:
     """Return the comparison that a file's text has."""
     read: dict[str, Any] = json.loads(text)
-    values: dict[str, dict[str, list[float]]] = read["cases"]
-    goodput, p99 = ({case: _error(*row[name]) for case, row in values.items()} for name in ("goodput", "p99"))
-    return Comparison(read["nics"], read["packets"], goodput, p99)
+    cases = {case: CaseValues(**values) for case, values in read.pop("cases").items()}
+    return Comparison(**read, cases=cases)
 
 
 def _error(packets: float, model: float) -> float:
@@ -222,6 +266,15 @@ def not_modelled(loaded: Loaded) -> dict[Modelled, str]:
     return found
 
 
+def told(loaded: Loaded, of: Modelled, values: Floats, begins: Ints) -> Floats:
+    """Return values by time without those that are not told: NaN from the first failure on, where the model is off by
+    too much. `begins`: the bin of each value."""
+    failed = min((each.at // loaded.cluster.bin for each in loaded.events if each.by > 0), default=0)
+    unknown = of in not_modelled(loaded)
+    kept: Floats = np.where(unknown & (begins >= failed) & (begins > 0), np.nan, values)
+    return kept
+
+
 def accuracy(loaded: Loaded) -> str:
     """Return what stands beside a result, in one line: what the model leaves out, and how far it is off in each case of
     this cluster with its failures. No error of other cases is there, since this run's may be larger."""
@@ -249,13 +302,15 @@ def _cases(event: Event, fabric: Fabric, planes: set[str]) -> Iterator[FailureCa
 
 
 def _own(kind: CaseKind, nics: int) -> OwnError:
-    with_it = [each for each in comparisons() if kind.title in each.goodput]
+    with_it = [each for each in comparisons() if kind.title in each.cases]
     streams = _streams(kind)
     if not with_it:
         return OwnError(kind.title, nics, streams=streams)
     near = min(with_it, key=lambda each: abs(math.log(each.nics / nics)))
+    own = near.cases[kind.title]
     return OwnError(
-        kind.title, nics, near.nics, near.packets, near.goodput[kind.title], near.p99[kind.title], streams
+        kind.title, nics, near.nics, near.packets, own.error("goodput"), own.error("p99"), streams,
+        own.spread("goodput"), own.spread("p99"),
     )  # fmt: skip
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 import typer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from mrc_fluid import cases, limits, validate
+from mrc_fluid import cases, kernels, limits, validate
 from mrc_fluid import caveat as caveats
 from mrc_fluid.calibration import calibrate, large, produce, report
 from mrc_fluid.calibration.calibrate import ComparedValue
@@ -137,11 +139,14 @@ def _accuracy(loaded: Loaded) -> Iterator[str]:
 
 def _summary(made: CalibrationRun, folder: pathlib.Path) -> dict[str, object]:
     result, own = made.result, cases.own_errors(made.result.loaded)
+    bins = np.array([step.bin for step in result.steps])
+    rates = np.array([step.goodput for step in result.steps])
+    goodput = cases.told(result.loaded, cases.Modelled.GOODPUT, rates, bins)
     return {
         "cluster": result.loaded.cluster.name,
         "nics": result.loaded.shape.nics,
         "queue_pairs": len(result.flows),
-        "goodput_bps": [step.goodput for step in result.steps],
+        "goodput_bps": [None if math.isnan(each) else each for each in goodput.tolist()],
         "at_s": [step.bin * result.loaded.cluster.bin / 1e9 for step in result.steps],
         "packets_lost": [step.lost for step in result.steps],
         "probes_lost_per_s": [step.probes for step in result.steps],
@@ -204,12 +209,13 @@ def _show(made: CalibrationRun) -> None:
 def _compare(nics: int, output: pathlib.Path | None, as_json: bool) -> None:
     """Hold the model against packets on a fabric of this many NICs; with a folder, also write the file that runs quote
     (`mrc_fluid.cases`)."""
-    compiled = produce.load_kernels()
+    # What is stored must be the same on every machine: compiled kernels round otherwise, and shares move by 2 %.
     with study_progress() as show:
-        rows = large.compare(compiled, nics, show=show)
+        made = large.compare(kernels.reference(), nics, show)
+    rows = large.rows(made)
     if output is not None:
         with resultdir.prepared(output, 0.0):
-            write_whole(output / cases.file_of(nics), large.document(nics, rows))
+            write_whole(output / cases.file_of(nics), made.document())
     if as_json:
         typer.echo(json.dumps([{**vars(row), "error": row.error} for row in rows], indent=2))
         return

@@ -21,6 +21,9 @@ from mrc_fluid.queueing import Delays
 
 #: Smoothed RTTs of silence until the peer is asked.
 SILENCE = 2
+#: Intervals of the tail's timer after which its phase is any; and the standard deviation of one as a share of it, by
+#: the averages that it follows from.
+MOST_INTERVALS, VARIES = 50, 0.09
 #: Probes in a row that may be lost.
 MOST_PROBES = 20
 
@@ -38,13 +41,14 @@ class Chain:
 class Pace:
     """How a queue pair sends a message: seconds until its last packet leaves, those from one use of an EV to the next
     by plane, its EVs in use, and packets per second that grey elements lose. `until`: seconds until something is
-    repaired."""
+    repaired; `since`: since the message began, if its queue pair was idle before."""
 
     lasts: float
     turns: Sequence[float]
     active: int
     grey: float = 0.0
     until: float = math.inf
+    since: float = math.inf
 
 
 class DeadEvs:
@@ -90,42 +94,56 @@ class DeadEvs:
         """Begin a message, which finds what those before have not."""
         self.due[qp] = self._grey or qp in self._chains or self._cut[qp] > 0
 
-    def pay(self, qp: int, pace: Pace, delays: Delays) -> tuple[float, float]:
-        """Return what the message of a queue pair pays: packets that are sent again, and the seconds from now before
-        which the last of them has not left."""
+    def pay(self, qp: int, pace: Pace, delays: Delays, draws: int = 1) -> tuple[float, list[float]]:
+        """Return what the message of a queue pair pays: packets that are sent again, on average over this many draws,
+        and in each draw the seconds from now before which the last of them has not left.
+
+        What later messages have still to find is that of the first draw.
+        """
         self.due[qp] = False
-        uses = [0.0] if self._cut[qp] else []
-        lost = float(self._cut[qp])
+        cut, chains = float(self._cut[qp]), self._chains.pop(qp, [])
         self._cut[qp] = 0
-        later = []
-        for chain in self._chains.pop(qp, ()):
-            spent, left = self._use(chain, pace, delays)
+        drawn = [self._draw(cut, chains, pace, delays) for _ in range(draws)]
+        if drawn[0][2]:
+            self._chains[qp] = drawn[0][2]
+        return sum(lost for lost, _, _ in drawn) / draws, [end for _, end, _ in drawn]
+
+    def _draw(
+        self, cut: float, chains: Sequence[Chain], pace: Pace, delays: Delays
+    ) -> tuple[float, float, list[Chain]]:  # fmt: skip
+        """Return packets lost, the end of the last of them, and the chains that were not found."""
+        delays = delays.later(self._rng.gauss(0.0, 1.0))
+        uses, lost = [0.0] if cut else [], cut
+        later: list[Chain] = []
+        hidden = 0
+        for chain in chains:
+            spent, left, found = self._use(chain, pace, delays)
             uses += spent
+            hidden += found > pace.lasts
             lost += len(spent) if chain.loss >= 1 else min(len(spent), 1 + chain.loss * (len(spent) - 1))
             later += left
-        if later:
-            self._chains[qp] = later
         # What grey elements lose before the end is in the rates.
         if self._rng.random() < -math.expm1(-pace.grey * min(delays.verdict, pace.lasts)):
             uses.append(pace.lasts)
-        return lost, self._end(sorted(uses), pace.lasts, len(later) / pace.active, delays)
+        return lost, self._end(sorted(uses), pace, hidden / pace.active, delays), later
 
-    def _use(self, chain: Chain, pace: Pace, delays: Delays) -> tuple[list[float], list[Chain]]:
-        """Return when a message uses the EVs of a chain before it finds them dead, and what is left of the chain."""
+    def _use(self, chain: Chain, pace: Pace, delays: Delays) -> tuple[list[float], list[Chain], float]:
+        """Return when a message uses the EVs of a chain before it finds them dead, what is left of the chain, and when
+        the last of it is found."""
         uses: list[float] = []
         found, turn, ends = 0.0, pace.turns[chain.plane], min(pace.lasts, pace.until)
         for number in range(chain.length):
             use = found + (self._rng.random() + self._spared(chain.loss)) * turn
             if use >= ends:
-                return uses, [replace(chain, length=chain.length - number)]
+                return uses, [replace(chain, length=chain.length - number)], math.inf
             found = use + delays.found
             uses += [use + turn * again for again in range(1 + int((min(found, ends) - use) / turn))]
-        return uses, []
+        return uses, [], found
 
-    def _end(self, uses: Sequence[float], lasts: float, dead: float, delays: Delays) -> float:
+    def _end(self, uses: Sequence[float], pace: Pace, dead: float, delays: Delays) -> float:
         """Return when the last packet that was lost at these times leaves again. One is found lost by the answer to a
         packet that left long enough after it, which may have been sent again itself."""
-        sent, missing = lasts, False
+        sent, missing = pace.lasts, False
         last = 0.0
         for use in uses:
             if use + delays.verdict <= sent:
@@ -133,20 +151,36 @@ class DeadEvs:
                 sent = max(sent, last)
             else:
                 missing = True
-        return sent + self._silence(dead, delays) if missing else last
+        return sent + self._silence(pace.since + sent, dead, delays) if missing else last
 
     def _spared(self, loss: float) -> int:
         """Return how many uses of an EV pass before the first that is lost."""
         return 0 if loss >= 1 else int(math.log(1 - self._rng.random()) / math.log1p(-loss))
 
-    def _silence(self, dead: float, delays: Delays) -> float:
+    def _rest(self, end: float, delays: Delays) -> float:
+        """Return what is left of an interval of the tail's timer when the last answer arrives, `end` seconds after the
+        message began. Intervals follow each other from there; after many of them any part may be left."""
+        interval = SILENCE * delays.silence_before
+        if not end < MOST_INTERVALS * interval:
+            return self._rng.random() * interval
+        at = SILENCE * delays.base_rtt
+        while at < end:
+            at += interval * max(self._rng.gauss(1.0, VARIES), VARIES)
+        return at - end
+
+    def _silence(self, end: float, dead: float, delays: Delays) -> float:
         """Return the seconds from the last packet until what was lost is repeated: the last answer, the rest of an
-        interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes probes."""
+        interval of the timer, another one, and the probe's answer; longer if the share `dead` of EVs takes the probe,
+        or what is repeated."""
         interval = SILENCE * delays.silence
-        waited = delays.last_rtt + self._rng.random() * interval
+        waited = delays.last_rtt + self._rest(end + delays.last_rtt, delays)
         for _ in range(MOST_PROBES):
-            waited += interval + delays.last_rtt
-            if self._rng.random() >= dead:
+            # By then queues are empty.
+            waited += interval + delays.base_rtt
+            answered = self._rng.random() >= dead
+            if answered and self._rng.random() >= dead:
                 break
+            # The timer takes what was repeated for progress, and begins another interval when it ends.
             interval *= 2
+            waited += interval * answered
         return waited

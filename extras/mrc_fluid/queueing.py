@@ -7,7 +7,7 @@ long a round trip takes, how soon an EV that has died is found, and how many pac
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,11 @@ from mrc_fluid.fabric import Floats, Ints
 QUEUES, LONGER = 4, 6
 #: Deviations that rule (c) of loss inference adds to the smoothed RTT (`mrc-protocol.md`, 5).
 DEVIATIONS = 4
+#: A requestor's smoothed RTT and deviation vary with each sample, and the first time that an age exceeds them counts:
+#: this many mean deviations sooner than their means say, with this standard deviation (a test simulates it).
+SOONER, SPREAD = 0.3, 1.06
+#: Standard deviations below the mean that are counted, so that times stay positive.
+SURE = 2.0
 #: Uses of an EV that are counted one by one; beyond them jitter is averaged out.
 MOST = 64
 
@@ -107,19 +112,38 @@ class Delays:
 
     `verdict`: the age from which a packet counts as lost once a later one is answered (rule (c)); `found`: the age at
     which that is known while packets follow; `last_rtt`: the mean round trip of the last window, which drains while it
-    is answered, so its packets wait half as long; `silence`: the round trip as the timer of the tail counts it then.
+    is answered, so its packets wait half as long; `silence`: the round trip as the timer of the tail counts it then;
+    `spread`: the standard deviation of the first two; `base_rtt`: the round trip when a message begins and after it has
+    ended; `silence_before`: as that timer counts it while the window is full.
     """
 
     verdict: float
     found: float
     last_rtt: float
     silence: float
+    spread: float
+    base_rtt: float
+    silence_before: float
+
+    def later(self, by: float) -> Delays:
+        """Return the same where the requestor's deviation is larger by as many standard deviations than on average."""
+        more = max(by * self.spread, -self.spread * SURE)
+        return replace(self, verdict=self.verdict + more, found=self.found + more)
 
     @classmethod
     def of(cls, wait: float, base_rtt: float, found: float) -> Delays:
         """Return those of a queueing delay, and of the `detection` that follows from it."""
         last, deviation = base_rtt + wait / 2, max(found - 2 * base_rtt - wait, 0.0) / DEVIATIONS
-        return cls(max(found - base_rtt, 0.0), found, last, last + 2 * deviation / 2)
+        found = max(found - SOONER * deviation, base_rtt)
+        return cls(
+            found - base_rtt,
+            found,
+            last,
+            last + 2 * deviation / 2,
+            SPREAD * deviation,
+            base_rtt,
+            base_rtt + wait + 2 * deviation,
+        )
 
 
 def further(turns: Floats, jitter: Floats) -> Floats:

@@ -294,7 +294,7 @@ class _Step:
             until = next_repair(self.replay.events) - now
             again, delay = carrier.price(flows, struck, self.left[ops[struck]], until)
             self.left[ops[struck]] += again
-            self.not_before[ops[struck]] = self.since[ops[struck]] + delay
+            self.not_before[ops[struck]] = self.since[ops[struck]] + delay[0]
         self.rate[ops], self.stalled[ops] = rates, rates <= 0
         with np.errstate(divide="ignore"):
             finish = self.since[ops] + np.where(rates > 0, self.left[ops] / rates, np.inf)

@@ -25,6 +25,7 @@ from mrc_fluid.kernels import Kernels, workers
 from mrc_fluid.schema import EvSpec
 from mrc_fluid.shares import LinkLoads, LinkPrices, Model, window_bps
 from mrc_fluid.shedding import Protocol, shed
+from mrc_fluid.tails import Trims
 from mrc_fluid.timeline import Event, times
 from mrc_host.proto.congestion.inflight import nominal_size
 from mrc_host.proto.congestion.nscc import NsccConfig
@@ -105,14 +106,16 @@ class ClusterResult:
 
 @dataclass
 class Interval:
-    """The state until something changed: rates of queue pairs, prices and loads of links; `late`: what a slow plane
-    adds to the time of a message's last packet, s; `grey`: packets per second that grey elements lose, by queue pair;
+    """The state until something changed: rates of queue pairs, prices and loads of links; `trims`: what a slow plane
+    does to the last packets of messages; `held`: the share of what queue pairs want that links between switches hold
+    back; `grey`: packets per second that grey elements lose, by queue pair;
     `bad`: EVs of planes without a clean one that are out of use at a time."""
 
     rates: Floats
     prices: LinkPrices
     load: LinkLoads
-    late: Floats | None = None
+    trims: Trims | None = None
+    held: Floats | None = None
     grey: Floats | None = None
     bad: float = 0.0
 
@@ -299,9 +302,16 @@ class ClusterRun:
         waits, load = model.max_min(wanted, prices)
         spilt = shed(model, wanted, waits, prices, self.protocol)
         rates, load = model.idle(wanted, waits, load, prices)
-        made = Interval(rates, prices, load)
+        held = 1 - np.divide(waits, wanted, out=np.ones(len(waits)), where=wanted > 0)
+        made = Interval(rates, prices, load, held=held)
         if spilt is not None:
-            made = Interval(np.where(spilt.which, spilt.rates, rates), prices, spilt.load, spilt.late)
+            made = Interval(
+                np.where(spilt.which, spilt.rates, rates),
+                prices,
+                spilt.load,
+                spilt.trims,
+                np.where(spilt.which, 0.0, held),
+            )
         if lossy is not None:
             self._lose(model, made, lossy, beside)
             made.bad = bad

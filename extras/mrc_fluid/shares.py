@@ -254,7 +254,7 @@ class Model:
             over = (carried >= rate * (1 - 2 * FULL)) & (more > rate * (1 + FULL))
             planes = np.maximum(over.any(axis=2).sum(axis=0), 1)
             room = np.broadcast_to((self.room * self.shape.planes / planes)[None, :, None], rate.shape)
-            rho = np.where(over, 1.0, carried / rate)
+            rho = np.where(over, more, carried) / rate
             part = used(rho, np.where(over, room, self.room))
             share = np.divide(part, np.minimum(rho, 1.0), out=np.ones(rho.shape), where=rho > 0)
             # A T0 or pod with a single path has no choice that could leave one idle while another has a queue.

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from mrc_fluid import sources
 from mrc_fluid.calibration.startup import StartupSampler
 from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.evs import Evs
@@ -150,7 +151,10 @@ class CalibrationResult:
         """Return what runs repeat (`mrc_fluid.caveat`)."""
         errors = {kind: round(self.worst(kind), 4) for kind in sorted({row.kind for row in self.rows} - {"elsewhere"})}
         rows = [{**asdict(row), "error": round(row.error, 4)} for row in self.rows]
-        about = {"scenarios": self.scenarios, "nic_share": round(self.nic_share, 4)}
+        about = {
+            "scenarios": self.scenarios, "nic_share": round(self.nic_share, 4),
+            "sources": sources.digest(sources.STEADY),
+        }  # fmt: skip
         return json.dumps({**about, **errors, "rows": rows}, indent=1) + "\n"
 
 

@@ -6,21 +6,25 @@ Queues and marks are those of `mrclab validate`.
 
 from __future__ import annotations
 
-import json
+import hashlib
 import pathlib
 import random
 from collections.abc import Sequence
 
+from mrc_fluid import sources
 from mrc_fluid.calibration.calibrate import ComparedValue
-from mrc_fluid.cases import FailureCase
+from mrc_fluid.cases import CaseValues, Comparison, FailureCase, comparisons
 from mrc_fluid.kernels import Kernels, workers
-from mrc_fluid.validation import suite
+from mrc_fluid.validation import fluid, packets, suite
 from mrc_fluid.validation.outcome import ScenarioError, ScenarioOutcome
 from mrc_fluid.validation.packets import Algorithm
 from mrc_fluid.validation.scenario import MTU, Backend, Failure, FlowSpec, Quantity, Scenario, ScenarioFabric
 from mrc_fluid.validation.suite import Plan
 from mrc_topo.base.errors import UsageError
 from mrc_topo.schema import MAX_HOSTS
+from mrclab.studies.cells import store as keeping
+from mrclab.studies.cells.measure import prepare, software
+from mrclab.studies.cells.store import CellStore
 from mrclab.studies.engine import Show
 from p4lite.scratch import scratch
 
@@ -31,9 +35,12 @@ FLOW_BYTES = FLOW_PACKETS * MTU
 #: When what fails does so: flows have been at their full rate for a while.
 AT_NS = 20_000
 UPLINK = "p0-t0.0--p0-t1.0"
-#: What is compared, and in which unit; of each its kind of value, and its key in `document`.
-COMPARED = (Quantity.GOODPUT, Quantity.P50, Quantity.P99)
-KEYS = {"goodput": "goodput", "FCT P50": "p50", "FCT P99": "p99"}
+#: The share of packets that a grey link loses.
+GREY_LOSS = 0.01
+#: What is compared, by its name in files.
+QUANTITIES = {"goodput": Quantity.GOODPUT, "p50": Quantity.P50, "p99": Quantity.P99}
+#: Of packets; a case with fewer has the first of them.
+SEEDS = (1, 2, 3, 4, 5)
 
 
 def scenarios(nics: int) -> list[Scenario]:
@@ -55,39 +62,84 @@ def scenarios(nics: int) -> list[Scenario]:
             made += [FlowSpec(t0 * PER_T0 + slot, (t0 + shift) % t0s * PER_T0 + slot, FLOW_BYTES) for t0 in range(t0s)]
         return sorted(made, key=lambda flow: flow.source)
 
-    def scenario(name: str, case: FailureCase, *failures: Failure, slow: bool = False) -> Scenario:
-        fabric = ScenarioFabric(t0s=t0s, per_t0=PER_T0, t1s=PER_T0, planes=PLANES, slow_plane=slow)
+    def scenario(name: str, case: FailureCase, *failures: Failure, slow: bool = False, t1s: int = PER_T0) -> Scenario:
+        fabric = ScenarioFabric(t0s=t0s, per_t0=PER_T0, t1s=t1s, planes=PLANES, slow_plane=slow)
         return Scenario(name, case.value.title, fabric, flows, failures, both_ways=True)
 
     return [
         scenario("large-whole", FailureCase.WHOLE),
         scenario("large-t1", FailureCase.DEAD_T1, Failure("p0-t1.0", AT_NS, of_t1=True)),
         scenario("large-cut", FailureCase.CUT_LINK, Failure(UPLINK, AT_NS)),
-        scenario("large-grey", FailureCase.GREY_LINK, Failure(UPLINK, AT_NS, loss=0.2)),
+        scenario("large-grey", FailureCase.GREY_LINK, Failure(UPLINK, AT_NS, loss=GREY_LOSS)),
         scenario("large-slow", FailureCase.SLOW_PLANE, slow=True),
+        scenario("large-2to1", FailureCase.OVERSUBSCRIBED, t1s=PER_T0 // 2),
     ]
 
 
-def compare(kernels: Kernels, nics: int, seed: int = 1, show: Show = lambda progress: None) -> list[ComparedValue]:
-    """Return the numbers of packets and model, scenario by scenario."""
-    chosen = scenarios(nics)
-    made = []
-    for scenario, (seen, model) in zip(chosen, both(chosen, seed, kernels, show), strict=True):
-        for what in COMPARED:
-            name, unit = str(what).split(", ")
-            kind = "goodput" if what is Quantity.GOODPUT else name
-            made.append(ComparedValue(scenario.title, name, seen.values[what], model.values[what], unit, kind))
-    return made
+def settings(nics: int) -> str:
+    """Return the digest of the labs, flows and failures that packets are run with: results of other ones are none."""
+    found = hashlib.sha256()
+    for scenario in scenarios(nics):
+        cell = packets.cell(scenario, SEEDS[0], Algorithm())
+        found.update(cell.lab.model_dump_json().encode() + cell.experiment.model_dump_json().encode())
+    return found.hexdigest()[:16]
 
 
-def document(nics: int, rows: Sequence[ComparedValue]) -> str:
-    """Return the JSON that runs quote (`mrc_fluid.cases`): of each case packets and model, by what was compared."""
-    cases: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        cases.setdefault(row.scenario, {})[KEYS[row.kind]] = [
-            float(f"{value:.6g}") for value in (row.packets, row.model)
-        ]
-    return json.dumps({"nics": nics, "planes": PLANES, "packets": FLOW_PACKETS, "cases": cases}, indent=1) + "\n"
+def compare(kernels: Kernels, nics: int, show: Show = lambda progress: None) -> Comparison:
+    """Return packets and model, case by case and seed by seed; packets are those that are stored, if there are any of
+    these labs."""
+    chosen, asked = scenarios(nics), settings(nics)
+    stored = next((each for each in comparisons() if each.nics == nics and each.settings == asked), None)
+    seen = _packets(chosen, show) if stored is None else {case: each.packets for case, each in stored.cases.items()}
+    cases = {}
+    for scenario in chosen:
+        by_seed = [model(scenario, seed, kernels) for seed in SEEDS[: len(seen[scenario.title]["goodput"])]]
+        of_model = {name: [each[name] for each in by_seed] for name in QUANTITIES}
+        cases[scenario.title] = CaseValues(seen[scenario.title], of_model)
+    return Comparison(nics, PLANES, FLOW_PACKETS, asked, sources.digest(sources.FLOWS), cases)
+
+
+def model(scenario: Scenario, seed: int, kernels: Kernels) -> dict[str, float]:
+    """Return what the model says of a scenario with one seed."""
+    cell = packets.cell(scenario, seed, Algorithm())
+    return _of(fluid.outcome(scenario, seed, cell.lab, prepare(cell), kernels))
+
+
+def _packets(chosen: Sequence[Scenario], show: Show) -> dict[str, dict[str, list[float]]]:
+    """Run packets with all seeds on all cores.
+
+    Raises:
+        ScenarioError: a run says nothing.
+    """
+    every = [(scenario, seed) for scenario in chosen for seed in SEEDS]
+    programs = software()
+    found: dict[str, dict[str, list[float]]] = {each.title: {name: [] for name in QUANTITIES} for each in chosen}
+    with scratch("large") as folder:
+        store = CellStore(pathlib.Path(folder))
+        cells = [packets.cell(scenario, seed, Algorithm()) for scenario, seed in every]
+        tasks = [cell.task(programs, cell.name) for cell in cells]
+        failed = keeping.run(tasks, store, workers(), show)
+        for (scenario, seed), task in zip(every, tasks, strict=True):
+            result = store.result(task.digest)
+            if result is None:
+                raise ScenarioError(f"{task.name}: {failed[task.digest].failure}")
+            for name, value in _of(packets.outcome(scenario, seed, result)).items():
+                found[scenario.title][name].append(value)
+    return found
+
+
+def _of(outcome: ScenarioOutcome) -> dict[str, float]:
+    """Return the compared quantities of an outcome, as they are stored."""
+    return {name: float(f"{outcome.values[quantity]:.6g}") for name, quantity in QUANTITIES.items()}
+
+
+def rows(made: Comparison) -> list[ComparedValue]:
+    """Return the means over seeds as rows of a table."""
+    return [
+        ComparedValue(case, str(quantity).split(", ")[0], values.mean(name), values.mean(name, of_model=True),
+                      str(quantity).split(", ")[1], name)
+        for case, values in made.cases.items() for name, quantity in QUANTITIES.items()
+    ]  # fmt: skip
 
 
 def both(

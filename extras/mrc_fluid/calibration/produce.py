@@ -15,6 +15,7 @@ from mrc_fluid import baselines, effective, kernels, year
 from mrc_fluid.baselines import Usable
 from mrc_fluid.calibration import report
 from mrc_fluid.calibration.calibration_run import CalibrationRun
+from mrc_fluid.cases import Modelled, told
 from mrc_fluid.clusterfile import Loaded
 from mrc_fluid.effective import EffectiveTime
 from mrc_fluid.fabric import Bools, Floats, Harm, Ints
@@ -135,8 +136,13 @@ def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:
     """
     result = made.result
     series = result.series()
+    loaded, bins = result.loaded, np.arange(len(series["time_s"]))
+    kept = {
+        name: told(loaded, of, values, bins) if (of := _modelled(name)) else values for name, values in series.items()
+    }
+    worst = told(loaded, Modelled.GOODPUT, result.worst_rates, np.full(len(result.flows), result.worst_bin))
     tables: dict[str, Columns] = {
-        "series": {**series},
+        "series": {**kept},
         "steps": _steps(result),
         **_links(result),
         "queue_pairs": {
@@ -144,7 +150,7 @@ def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:
             "target": result.flows.dst,
             "job": result.flows.job,
             "rate_bps": result.rates,
-            "rate_worst_bps": result.worst_rates,
+            "rate_worst_bps": worst,
             "window_bytes": result.cwnd,
         },
     }
@@ -154,6 +160,13 @@ def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:
         write_whole(folder / f"{name}.parquet", parquet_of({head: (None, values) for head, values in columns.items()}))
     write_whole(folder / REPORT, report.render(made, series))
     return [REPORT, *(f"{name}.parquet" for name in tables)]
+
+
+def _modelled(column: str) -> Modelled | None:
+    """Return what a column of the series tells that may not be told."""
+    if column == "goodput_bps":
+        return Modelled.GOODPUT
+    return Modelled.STEPS if column.startswith("step_s_") else None
 
 
 def _transports(made: CalibrationRun) -> Columns:
@@ -168,6 +181,8 @@ def _steps(result: ClusterResult) -> Columns:
     rows: Columns = {"at_s": [step.bin * cluster.bin / 1e9 for step in result.steps]}
     for name in ("goodput", "offered", "lost", "worst_nic", "hit", "probes", "cut", "found_s", "grey"):
         rows[name] = [getattr(step, name) for step in result.steps]
+    bins = np.array([step.bin for step in result.steps])
+    rows["goodput"] = told(result.loaded, Modelled.GOODPUT, np.array(rows["goodput"], float), bins)
     rows["what"] = ["; ".join(step.what) for step in result.steps]
     return rows
 

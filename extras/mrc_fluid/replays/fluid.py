@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from mrc_fluid import kernels
 from mrc_fluid.carrier import Carrier
+from mrc_fluid.cases import Modelled, not_modelled
 from mrc_fluid.clusterfile import Loaded, parse_cluster
 from mrc_fluid.fabric import Fabric, FabricShape, Floats, Ints, UnknownElement
 from mrc_fluid.kernels import Kernels
@@ -160,6 +161,7 @@ class FluidResult:
 
     def document(self) -> dict[str, object]:
         """Return the result as JSON."""
+        known = Modelled.GOODPUT not in not_modelled(replace(self.bed.loaded, events=list(self.events)))
         return {
             "model": "fluid",
             "source": {key: value for key, value in vars(self.source).items() if value != getattr(Source, key)},
@@ -172,8 +174,8 @@ class FluidResult:
             "events": [{"at_s": each.at / 1e9, "element": each.name, "fails": each.by > 0} for each in self.events],
             "training": encode(self.summary),
             "rank_steps": encode(self.rank_steps),
-            "goodput_bps": self.carried.goodput_bps,
-            "goodput_under_way_bps": self.carried.goodput_under_way_bps,
+            "goodput_bps": self.carried.goodput_bps if known else None,
+            "goodput_under_way_bps": self.carried.goodput_under_way_bps if known else None,
             "under_way_s": self.carried.under_way_s,
             "queue_pairs": self.carried.queue_pairs,
             "queue_pairs_across_switches": self.carried.crossing,
@@ -237,6 +239,10 @@ def run(
             begin = _next(made, rows[-1].over)
     show(1.0, "")
     summary, rank_steps = summarise(made, rows, events)
+    if Modelled.STEPS in not_modelled(replace(loaded, events=events)):
+        # What is not told is not in the result: only steps without a failure are.
+        kept = {during: each for during, each in summary.times.items() if during == "whole"}
+        summary = replace(summary, times=kept, operations={}, exposed=None)
     return FluidResult(
         source, bed, detail, made.ranks, len(made), len(made.sends), resolution_ns, events, summary, rank_steps,
         carried(made, rows, crossing), sorted({each.name for each in known}), time.monotonic() - began, carrier.states,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mrc_fluid.cases import accuracy, own_errors
+from mrc_fluid.cases import Modelled, accuracy, not_modelled, own_errors
 from mrc_fluid.caveat import NATURE
 from mrc_fluid.clusterfile import Loaded
 from mrc_fluid.replays.fluid import FluidResult
@@ -28,6 +28,8 @@ def about(made: FluidResult) -> str:
 def goodput(made: FluidResult) -> str:
     """Return the goodput in one line."""
     found = made.carried
+    if why := not_modelled(_loaded(made)).get(Modelled.GOODPUT):
+        return f"goodput of all ranks: not modelled ({why})"
     if not found.under_way_s:
         return "goodput: no message carries data"
     return (
@@ -66,6 +68,8 @@ def notes(made: FluidResult) -> list[str]:
             f"broken from the start, and known to all hosts (denylist): {few}; no packet is lost to it, and only the "
             "capacity that is missing counts"
         )
+    if why := not_modelled(_loaded(made)).get(Modelled.STEPS):
+        found.append(f"times of steps during a failure are not modelled, so not told ({why})")
     return [*found, *(f"beside packets: {each.text}" for each in own_errors(_loaded(made)))]
 
 

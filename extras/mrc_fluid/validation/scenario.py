@@ -25,6 +25,12 @@ ECN_LOW, ECN_HIGH = 0.2, 0.8
 CONTROL_LIMIT = 2 * BDP_BYTES * 138 // 64
 
 
+def mark_bytes(port_bps: int) -> tuple[int, int]:
+    """Return the bytes in a queue from which on marking begins, and is certain."""
+    bdp = BDP_BYTES * port_bps // NIC_BPS
+    return max(round(bdp * ECN_LOW), MTU), max(round(bdp * ECN_HIGH), 4 * MTU)
+
+
 class Backend(StrEnum):
     """What ran a scenario."""
 
@@ -171,7 +177,7 @@ class ScenarioFabric:
             for host in range(1, self.hosts, 2) if self.far_ns else ():
                 overrides[f"h{host}:{plane}"] = {"delay": DELAY_NS + self.far_ns}
         bdp = BDP_BYTES // self.planes
-        low, high = max(round(bdp * ECN_LOW), MTU), max(round(bdp * ECN_HIGH), 4 * MTU)
+        low, high = mark_bytes(self.port_bps)
         each = -(-64 // self.planes)
         trim = max(bdp, 5 * MTU)
         limit = 4 * max(bdp, 8 * MTU) if self.trims else trim

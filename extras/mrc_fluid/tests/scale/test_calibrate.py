@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import typer.testing
 
-from mrc_fluid import caveat, kernels, queueing
+from mrc_fluid import cases, caveat, kernels, queueing, sources
 from mrc_fluid.calibration import calibrate, large, produce
 from mrc_fluid.calibration.calibrate import CalibrationResult, CalibrationScenario, ComparedValue, PacketsAnswer
 from mrc_fluid.validation.scenario import Quantity
@@ -126,6 +126,58 @@ def test_what_runs_quote_was_measured_by_this_calibration() -> None:
     assert {row["scenario"] for row in errors["rows"]} == {each.name for each in calibrate.SCENARIOS}
     assert abs(errors["nic_share"] - calibrate.in_use()) <= 0.02
     assert max(row["error"] for row in errors["rows"] if row["kind"] == "goodput") == errors["goodput"]
+
+
+def test_quoted_numbers_are_as_new_as_the_sources_of_the_model() -> None:
+    """After a change of the model: `mrclab scale --calibrate -o FOLDER`, the same with `--nics 128`, `512` and `1024`,
+    the files into `extras/mrc_fluid`, and `python -m mrc_fluid.calibration.tables` with the pages."""
+    assert (caveat.measured() or {})["sources"] == sources.digest(sources.STEADY)
+    for each in cases.comparisons():
+        assert each.sources == sources.digest(sources.FLOWS), each.nics
+        assert set(each.cases) == {scenario.title for scenario in large.scenarios(each.nics)}
+    assert {each.nics for each in cases.comparisons()} == {128, 512, 1024}
+
+
+def test_quoted_packets_are_of_the_labs_that_are_compared_now() -> None:
+    small = cases.comparisons()[0]
+    assert small.settings == large.settings(small.nics)
+    for values in small.cases.values():
+        assert {len(seeds) for seeds in values.packets.values()} == {len(large.SEEDS)}
+
+
+def test_a_quoted_number_of_the_model_is_what_it_says_now() -> None:
+    small = cases.comparisons()[0]
+    dead = next(each for each in large.scenarios(small.nics) if "t1" in each.name)
+    stored = small.cases[dead.title].model
+    made = large.model(dead, 1, kernels.reference())
+    assert made == pytest.approx({name: values[0] for name, values in stored.items()}, rel=1e-5)
+
+
+def test_the_digest_of_sources_is_of_what_they_do() -> None:
+    plain = sources.meaning("def f(x):\n    return x + 1\n\nclass C:\n    y = 2\n")
+    said = sources.meaning(
+        '"""Says."""\n# Says.\ndef f(x):\n    """Says."""\n    return (x\n        + 1)\n\nclass C:\n    y = 2\n'
+    )
+    assert sources.meaning("def f(x):\n    return x + 2\n\nclass C:\n    y = 2\n") != plain
+    assert "Says" not in said
+    assert said == plain
+
+
+def test_stored_packets_are_taken_where_the_labs_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = large.scenarios(32)[:1]
+    monkeypatch.setattr(large, "scenarios", lambda nics: chosen)
+    monkeypatch.setattr(large, "SEEDS", (1,))
+    asked: list[int] = []
+    seen = {chosen[0].title: {name: [100.0] for name in large.QUANTITIES}}
+    monkeypatch.setattr(large, "_packets", lambda chosen, show: asked.append(1) or seen)
+    first = large.compare(kernels.reference(), 32)
+    assert asked == [1]
+    monkeypatch.setattr(large, "comparisons", lambda: (first,))
+    assert large.compare(kernels.reference(), 32) == first
+    assert asked == [1]
+    monkeypatch.setattr(large, "comparisons", lambda: (dataclasses.replace(first, settings="of other labs"),))
+    large.compare(kernels.reference(), 32)
+    assert asked == [1, 1]
 
 
 def test_large_fabrics_have_a_flow_from_and_to_each_nic_and_an_element_of_each_failure() -> None:

@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mrc_fluid import dead_evs
 from mrc_fluid.dead_evs import DeadEvs, Pace
 from mrc_fluid.queueing import Delays, detection
 
 #: A round trip of 10 us whose packets wait 4 us: a loss is found after 34.7 us, or by a probe.
-DELAYS = Delays.of(4e-6, 10e-6, float(detection(np.array(4e-6), 10e-6)))
+DELAYS = replace(Delays.of(4e-6, 10e-6, float(detection(np.array(4e-6), 10e-6))), spread=0.0)
 #: A message of 1 ms that uses each EV every 20 us.
 PACE = Pace(lasts=1e-3, turns=[20e-6], active=64)
 
@@ -24,7 +25,7 @@ def paid(pace: Pace, *rounds: int, loss: float = 1.0, seeds: int = 200) -> tuple
     for seed in range(seeds):
         dead = DeadEvs(1, seed)
         dead.add([np.array([[found]], np.int32) for found in rounds], loss)
-        packets, end = dead.pay(0, pace, DELAYS)
+        packets, (end,) = dead.pay(0, pace, DELAYS)
         dead.begin(0)
         lost.append(packets)
         ends.append(end)
@@ -49,12 +50,63 @@ def test_dead_backups_are_found_one_after_the_other() -> None:
 
 
 def test_a_loss_at_the_end_waits_for_a_probe() -> None:
-    short = replace(PACE, lasts=DELAYS.verdict / 2, turns=[DELAYS.verdict / 2])
+    # So many EVs that no probe takes the dead one.
+    short = replace(PACE, lasts=DELAYS.verdict / 2, turns=[DELAYS.verdict / 2], active=10**9)
     _, ends, _ = paid(short, 1)
     # The last answer, between one and two intervals of the timer, the answer to the probe.
     for share, least in ((min(ends), 1.0), (max(ends), 2.0)):
-        expected = short.lasts + 2 * DELAYS.last_rtt + least * 2 * DELAYS.silence
-        assert share == pytest.approx(expected, rel=0.02)
+        expected = short.lasts + DELAYS.last_rtt + DELAYS.base_rtt + 2 * DELAYS.silence
+        expected += (least - 1) * 2 * DELAYS.silence_before
+        assert share == pytest.approx(expected, rel=0.03)
+
+
+def test_a_probe_on_a_dead_ev_waits_longer_and_what_is_repeated_there_longer_still() -> None:
+    """The timer doubles its interval, and takes what was repeated for progress."""
+    short = replace(PACE, lasts=DELAYS.verdict / 2, turns=[DELAYS.verdict / 2], active=4, since=0.0)
+    _, ends, _ = paid(short, 1, seeds=2000)
+    interval, trip = 2 * DELAYS.silence, DELAYS.base_rtt
+    least = min(ends)
+    once = sum(each < least + interval for each in ends) / 2000
+    assert once == pytest.approx(0.75**2, abs=0.04)
+    later = [each - least for each in ends]
+    # A quarter of the probes is lost; what a probe that was answered has repeated is lost in a quarter of the rest.
+    probe = sum(2 * interval + trip <= each < 4 * interval for each in later) / 2000
+    assert probe >= 0.25 * 0.75**2 - 0.03
+    again = sum(4 * interval + trip <= each for each in later) / 2000
+    assert again == pytest.approx(1 - 0.75**2 - 0.25 * 0.75**2, abs=0.05)
+
+
+def test_the_phase_of_the_timer_follows_from_the_beginning_of_the_message() -> None:
+    """Intervals follow each other from the first, of two base RTTs; after many any part of one may be left."""
+    dead = DeadEvs(1, 1)
+    interval = 2 * DELAYS.silence_before
+    end = 2 * DELAYS.base_rtt + 1.25 * interval
+    rests = [dead._rest(end, DELAYS) for _ in range(1000)]
+    assert statistics.mean(rests) == pytest.approx(0.75 * interval, rel=0.05)
+    assert statistics.stdev(rests) == pytest.approx(math.sqrt(2) * dead_evs.VARIES * interval, rel=0.1)
+    spread = [dead._rest(1000 * interval, DELAYS) for _ in range(1000)]
+    assert statistics.stdev(spread) == pytest.approx(interval / math.sqrt(12), rel=0.1)
+
+
+def test_verdicts_vary_from_message_to_message() -> None:
+    wide = replace(DELAYS, spread=0.2 * DELAYS.found)
+    ends = [DeadEvs(1, seed) for seed in range(500)]
+    for dead in ends:
+        dead.add([np.array([[1]], np.int32)])
+    found = [dead.pay(0, replace(PACE, turns=[1e-7]), wide)[1][0] for dead in ends]
+    # The EV is used until it is found, and what it lost last is found as late again.
+    assert statistics.stdev(found) == pytest.approx(2 * wide.spread, rel=0.15)
+    assert min(found) > 0
+
+
+def test_draws_are_of_the_same_message() -> None:
+    dead = DeadEvs(1, 3)
+    dead.add([np.array([[1]], np.int32)])
+    packets, drawn = dead.pay(0, PACE, DELAYS, 200)
+    assert len(drawn) == 200
+    assert statistics.mean(drawn) == pytest.approx(10e-6 + 20e-6 + DELAYS.found, rel=0.05)
+    assert packets == 1 + math.floor(DELAYS.found / 20e-6)
+    assert not dead
 
 
 def test_a_message_leaves_to_the_next_what_it_does_not_use() -> None:
@@ -96,6 +148,6 @@ def test_packets_that_a_port_took_are_sent_again_once() -> None:
     dead = DeadEvs(2, 1)
     dead.add_cut(np.array([5.0, 0.0]))
     assert dead.due.tolist() == [True, False]
-    assert dead.pay(0, PACE, DELAYS) == (5.0, DELAYS.found)
+    assert dead.pay(0, PACE, DELAYS) == (5.0, [DELAYS.found])
     dead.begin(0)
     assert not dead.due[0]

@@ -64,3 +64,25 @@ def test_as_many_turns_as_a_random_walk_has() -> None:
     for turns, jitter in itertools.product((0.8, 1.5, 3.4, 5.0), (1 / 3,)):
         met = float((gaps.cumsum(axis=1) <= turns).sum(axis=1).mean())
         assert float(queueing.further(np.array([turns]), np.array([jitter]))[0]) == pytest.approx(met, abs=0.06)
+
+
+def test_a_verdict_falls_when_the_age_first_exceeds_what_the_averages_say() -> None:
+    """The requestor's averages, sample by sample: a quarter and an eighth of each new one (`mrc-protocol.md`, 5)."""
+    rng, number = np.random.default_rng(1), 4000
+    mean, deviation = 3.0, 3.0 * queueing._deviation(3)
+    smoothed, varied, first = np.full(number, mean), np.full(number, deviation), np.full(number, np.nan)
+    for sample in range(200):
+        error = rng.gamma(3, 1, number) - smoothed
+        varied += (abs(error) - varied) / 4
+        smoothed += error / 8
+        # A plane's packets of a port follow each other in 0.4 of what a queue takes on average.
+        age = (sample - 60) * 0.4
+        hit = np.isnan(first) & (age >= smoothed + queueing.DEVIATIONS * varied)
+        first[hit] = age
+    sooner = (mean + queueing.DEVIATIONS * deviation - first.mean()) / deviation
+    assert sooner == pytest.approx(queueing.SOONER, abs=0.1)
+    assert first.std() / deviation == pytest.approx(queueing.SPREAD, rel=0.05)
+    delays = queueing.Delays.of(6.0, 10.0, float(queueing.detection(np.array(6.0), 10.0)))
+    assert delays.spread == pytest.approx(queueing.SPREAD * 2 * deviation)
+    assert delays.later(1).found - delays.found == pytest.approx(delays.spread)
+    assert delays.later(-10).found == delays.found - queueing.SURE * delays.spread

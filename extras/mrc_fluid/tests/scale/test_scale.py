@@ -71,7 +71,7 @@ def test_failures_cost_what_they_must_and_all_comes_back(made: Any) -> None:
     # All is back, but as backups: the EVs in use are those of the failure, and so is goodput, also after another one.
     assert by_bin[20].goodput == by_bin[10].goodput < by_bin[0].goodput
     assert by_bin[40].goodput == pytest.approx(by_bin[20].goodput, rel=1e-12)
-    assert result.worst_bin == 10
+    assert result.worst_bin == min((10, 30), key=lambda number: by_bin[number].goodput)
 
 
 def test_series_say_what_steps_say(made: Any) -> None:

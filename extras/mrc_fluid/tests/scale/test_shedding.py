@@ -53,7 +53,7 @@ def test_a_plane_that_trims_early_costs_its_own_part_alone() -> None:
     assert waits == pytest.approx(4 * SLOW * 100.0)
     assert found.which.all()
     # Three planes carry all that is sent on them, the slow one a tenth of it.
-    assert found.rates == pytest.approx((3 + SLOW) / 4 * 400.0)
+    assert found.rates == pytest.approx(((3 + SLOW) / 4 - shedding.MISTAKEN) * 400.0)
     assert found.load.up[0] == pytest.approx(SLOW * 100.0)
     assert found.load.up[1:] == pytest.approx(100.0)
 
@@ -62,7 +62,7 @@ def test_headers_of_trimmed_packets_use_the_slow_plane() -> None:
     found, _ = slow_plane(Protocol(**{**vars(SHALLOW), "header": 0.04}))
     assert found is not None
     # x whole packets of a tenth, and headers of the rest: x + 0.04 (1 - x) = 0.1.
-    assert found.rates == pytest.approx((3 + (0.1 - 0.04) / 0.96) / 4 * 400.0)
+    assert found.rates == pytest.approx(((3 + (0.1 - 0.04) / 0.96) / 4 - shedding.MISTAKEN) * 400.0)
 
 
 def test_deep_queues_hold_back_only_where_their_delay_is_told() -> None:
@@ -102,8 +102,8 @@ def test_the_last_packet_of_a_message_waits_for_the_slow_plane() -> None:
     found, _ = slow_plane(SHALLOW)
     assert found is not None
     # The link up is full: 0.1 s of a full link's rate at a tenth of it; the link down has what that lets through.
-    assert (found.late > 0.9).all()
-    assert (found.late < 2.0).all()
+    assert (found.trims.late > 0.9).all()
+    assert (found.trims.late < 2.0).all()
 
 
 def test_nothing_is_shed_where_all_planes_are_alike() -> None:
@@ -136,10 +136,59 @@ def test_the_fewer_planes_are_full_the_more_packets_wait_there() -> None:
         made.set_rates(links)
         made.set_dead(Fabric(SHAPE).dead())
         prices.set_dead(Fabric(SHAPE).dead())
+        wanted = np.full(SHAPE.nics, 204.0)
+        rates, _ = made.idle(wanted, *made.max_min(wanted, prices), prices)
+    # The links of a plane are brought 2 % more than they carry; those of the others, half of their rate.
+    one = float(queueing.used(np.array(1.02), 4 * room)) ** 2
+    assert 0.9 < one < 1
+    assert rates == pytest.approx(200.0 * (3 + one) / 4, rel=1e-3)
+
+
+def test_links_that_are_brought_far_more_than_they_carry_never_idle() -> None:
+    room = 20.0
+    with ThreadPoolExecutor(1) as pool:
+        made, prices = model(pool, room), LinkPrices.fresh(SHAPE)
+        links = LinkLoads.none(SHAPE, SHAPE.port_bps)
+        links.up[:] = links.dn[:] = 50.0
+        made.set_rates(links)
+        made.set_dead(Fabric(SHAPE).dead())
+        prices.set_dead(Fabric(SHAPE).dead())
         wanted = np.full(SHAPE.nics, 400.0)
         rates, _ = made.idle(wanted, *made.max_min(wanted, prices), prices)
-    one = (4 * room / (4 * room + 1)) ** 2
-    assert rates == pytest.approx(200.0 * (3 + one) / 4, rel=1e-3)
+    assert rates == pytest.approx(200.0, rel=1e-3)
+
+
+def test_windows_grow_less_where_samples_of_the_slow_plane_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample that is late tells NSCC to add less than what arrives on the fastest plane does."""
+    grown: list[shedding._State] = []
+    monkeypatch.setattr(shedding._State, "window", lambda self: grown.append(self) or np.full(8, 1e9))
+    slow_plane(SHALLOW)
+    state = grown[-1]
+    passed, wait, halves = state.by_plane
+    seen = passed * state._seen(np.full(8, 300.0), halves)
+    assert (seen[0] > 0).all()
+    assert ((wait[0] - wait[1]) / SHALLOW.target > 1).all()
+    # All that is told of the slow plane adds nothing.
+    assert (state.grows < state.passed).all()
+    assert (state.grows > passed[1:].sum(axis=0) / 4).all()
+
+
+def test_few_packets_are_late_where_few_are_trimmed() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        state = shedding._State(model(pool), LinkPrices.fresh(SHAPE), SHALLOW)
+    state.passed = np.array([1.0, 0.997, 0.5])
+    assert state.arrived == pytest.approx([1.0, 0.996, 0.5 - shedding.MISTAKEN])
+
+
+def test_what_the_last_packets_meet_in_the_slow_plane() -> None:
+    found, _ = slow_plane(SHALLOW)
+    assert found is not None
+    trims = found.trims
+    assert trims.trimmed == pytest.approx(1 - (3 + SLOW) / 4)
+    assert trims.slow == pytest.approx(SLOW / (3 + SLOW))
+    assert trims.gap == pytest.approx(1 / found.sent)
+    # A round trip, and half of a packet that is under way on each of two links of a tenth of the rate, and back.
+    assert trims.again == pytest.approx(1.0 + 2 * 2 * 0.5 / (SLOW * 100.0), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from mrc_fluid.replays import fluid
 from mrc_fluid.run import ClusterResult, ClusterRun, Interval
 from mrc_fluid.schema import EvSpec
 from mrc_fluid.shares import LinkLoads, LinkPrices
-from mrc_fluid.shedding import Protocol, shed
-from mrc_fluid.transfers import Transfer
+from mrc_fluid.shedding import MISTAKEN, Protocol, shed
+from mrc_fluid.transfers import UNEQUAL, Transfer
 from mrc_fluid.transfers import run as transfer
 from mrc_topo.plan import plan
 
@@ -279,7 +279,8 @@ def test_uplinks_of_a_plane_that_trim_cost_what_crosses_them_alone() -> None:
         assert found is not None
         assert found.which.tolist() == [True, False]
         # One plane carries all that is sent on it, the other a tenth.
-        assert found.rates == pytest.approx([1.1 / 2 * shape.nic_bps, shape.nic_bps], rel=0.02)
+        arriving = 1.1 / 2 - MISTAKEN
+        assert found.rates == pytest.approx([arriving * shape.nic_bps, shape.nic_bps], rel=0.02)
 
 
 def test_a_full_fabric_of_pods_has_the_sizes_of_the_plan() -> None:
@@ -345,5 +346,7 @@ def test_messages_between_pods_take_the_links_of_their_paths() -> None:
         loaded = pods(t1_uplinks=uplinks, ev=evs, model={"nic_share": 1, "fabric_share": 1})
         moved = [Transfer(n, 16 + n, size) for n in range(16)]
         found = transfer(loaded, kernels.reference(), moved, loaded.cluster.ev, 1.0)
-        taken = found.ends_s - loaded.cluster.base_rtt / 1e9
-        assert taken == pytest.approx(size * 8 / (loaded.shape.nic_bps * share), rel=0.01)
+        taken = found.ends_s[0] - loaded.cluster.base_rtt / 1e9
+        # Windows differ where links are full.
+        assert taken.mean() == pytest.approx(size * 8 / (loaded.shape.nic_bps * share), rel=0.03)
+        assert taken.std() <= 1.5 * UNEQUAL * taken.mean()
