@@ -32,6 +32,7 @@ BESIDE: Final = (
     "drivers/raw.py",
     "drivers/surface.py",
     "drivers/virtual.py",
+    "drivers/xdp.py",
     "node/datapath.py",
     "node/mapper.py",
     "node/programs/completions.py",

@@ -26,9 +26,10 @@ from mrc_host import running
 from mrc_host.agent.verbs import VerbsServer
 from mrc_host.answers import HostFidelity, Software
 from mrc_host.drivers import netns
-from mrc_host.drivers.packet_ring import PacketRing
+from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES, PacketRing
 from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.drivers.surface import RING_PACKETS
+from mrc_host.drivers.xdp import SendMemory
 from mrc_host.node.config import NodeConfig, load
 from mrc_host.node.host import HostNode
 from mrc_host.policy import PolicyError
@@ -46,8 +47,8 @@ def mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
-    """Return a ring on every interface.
+def open_rings(config: NodeConfig, packet_bytes: int, memory: SendMemory) -> list[PacketRing]:
+    """Return a ring on every interface, which sends from this memory if it can.
 
     Raises:
         OSError: with the interface's name, when one cannot be opened.
@@ -58,7 +59,8 @@ def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
     try:
         for interface, own, gateway in zip(config.interfaces, config.macs, config.gateways, strict=True):
             try:
-                rings.append(PacketRing(interface, mac(own), mac(gateway), packet_bytes=room, rx_frames=waiting))
+                macs = mac(own), mac(gateway)
+                rings.append(PacketRing(interface, *macs, packet_bytes=room, rx_frames=waiting, memory=memory))
             except OSError as error:
                 raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
     except OSError:
@@ -68,8 +70,8 @@ def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
     return rings
 
 
-def open_station(node: HostNode) -> RingNode:
-    """Return a host on its rings, in its network namespace.
+def open_station(node: HostNode, memory: SendMemory) -> RingNode:
+    """Return a host on its rings, which send from this memory, in its network namespace.
 
     Raises:
         OSError: a namespace or an interface cannot be opened.
@@ -78,7 +80,8 @@ def open_station(node: HostNode) -> RingNode:
     with netns.inside(config.netns):
         if config.interfaces:
             node.datapath.kernel_sent = netns.KernelPackets(config.interfaces, config.netns).sent
-        return RingNode(node.datapath, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
+        rings = open_rings(config, node.packet_bytes, memory)
+        return RingNode(node.datapath, rings, config.rate_bps, node.packet_bytes)
 
 
 def read(path: str) -> HostNode:
@@ -146,9 +149,10 @@ def main(argv: list[str]) -> int:
             print(f"mrc_host.agent: {path}: {error}", file=sys.stderr)
             return 2
     stations: list[RingNode] = []
+    memory = SendMemory(ETH_HEADER_BYTES + max(LEAST_PACKET, *(node.packet_bytes for node in nodes)))
     for node in nodes:
         try:
-            stations.append(open_station(node))
+            stations.append(open_station(node, memory))
         except OSError as error:
             for station in stations:
                 station.close()
