@@ -13,6 +13,7 @@ import mmap
 import os
 import socket
 import struct
+import threading
 from collections.abc import Iterable
 from typing import Final
 
@@ -67,6 +68,7 @@ class SendMemory:
         free: where free slots begin.
         owner: the socket by which the kernel knows the memory; None: it does not yet.
         senders: all that use it.
+        lock: one socket after the other begins to use it.
     """
 
     def __init__(self, frame_bytes: int) -> None:
@@ -77,6 +79,7 @@ class SendMemory:
         self.free = [number * self.slot_bytes for number in range(SLOTS)]
         self.owner: socket.socket | None = None
         self.senders: list[XdpSender] = []
+        self.lock = threading.Lock()
 
     def register(self, sock: socket.socket) -> None:
         """Tell the kernel of the memory through its first socket. Raises OSError."""
@@ -108,7 +111,8 @@ class XdpSender:
         self.sock = socket.socket(AF_XDP, socket.SOCK_RAW, 0)
         self._kick = self.sock.send
         try:
-            self._open(interface)
+            with memory.lock:
+                self._open(interface)
         except BaseException:
             self.sock.close()
             raise

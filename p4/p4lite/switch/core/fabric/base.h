@@ -282,6 +282,7 @@ struct fabric {
     bool realtime;
     int epoll_fd, wake_fd, netlink_fd;
     struct device *devices;
+    struct device *opened; /* interfaces that no port has taken yet */
     bool tunnels; /* there is one */
     struct outgoing *outgoing; /* what interfaces send; NULL: there has been none */
     struct histogram lag, busy;

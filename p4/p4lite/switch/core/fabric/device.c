@@ -25,6 +25,7 @@
 #define AHEAD 2u     /* frames; MIN_FRAMES is more */
 #define FETCHED 256u /* bytes of a frame: the ring's header and those of a packet */
 #define LEAST_PIECE 64u
+#define TOGETHER 64u /* sockets that are opened or closed at once */
 
 /* What one datagram is read into; the fabric's lock is held. */
 static uint8_t datagram[65536];
@@ -58,6 +59,11 @@ void device_loop_close(struct fabric *f)
         free(f->devices->tunnel);
         free(f->devices);
         f->devices = next;
+    }
+    while (f->opened) {
+        struct device *next = f->opened->next;
+        free(f->opened);
+        f->opened = next;
     }
     if (f->outgoing) {
         close(f->outgoing->fd);
@@ -243,32 +249,125 @@ static int packet_open(struct device *d, int index, int mtu)
     return bind(d->rx_fd, (struct sockaddr *)&all, sizeof all) == 0 ? PF_OK : PF_E_SYSTEM;
 }
 
-static int sockets_open(struct fabric *f, struct device *d)
+/* What needs nothing of the fabric. */
+static int receiver_open(struct device *d)
 {
     struct ifreq request = {0};
     memcpy(request.ifr_name, d->name, sizeof d->name);
-    int index = (int)if_nametoindex(d->name);
-    if (index == 0) {
+    d->index = (int)if_nametoindex(d->name);
+    d->rx_fd = d->index ? socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    if (d->index == 0)
         errno = ENODEV;
-        return PF_E_SYSTEM;
-    }
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
-    d->out = interfaces_out(f);
-    d->address = (struct sockaddr_ll){.sll_family = AF_PACKET, .sll_ifindex = index};
-    d->rx_fd = d->out ? socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
-    if (d->rx_fd < 0 || ioctl(d->rx_fd, SIOCGIFMTU, &request) != 0 || packet_open(d, index, request.ifr_mtu) != PF_OK ||
-        epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, d->rx_fd, &event) != 0) {
+    if (d->rx_fd < 0 || ioctl(d->rx_fd, SIOCGIFMTU, &request) != 0 || packet_open(d, d->index, request.ifr_mtu) != PF_OK) {
         int saved = errno;
         sockets_close(d);
         errno = saved;
         return PF_E_SYSTEM;
     }
-    xdp_begin(f, d, index, request.ifr_mtu);
-    d->index = index;
+    d->mtu = request.ifr_mtu;
+    return PF_OK;
+}
+
+static int sockets_open(struct fabric *f, struct device *d)
+{
+    if (d->rx_fd < 0 && receiver_open(d) != PF_OK)
+        return PF_E_SYSTEM;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
+    d->out = interfaces_out(f);
+    d->address = (struct sockaddr_ll){.sll_family = AF_PACKET, .sll_ifindex = d->index};
+    if (!d->out || epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, d->rx_fd, &event) != 0) {
+        int saved = errno;
+        sockets_close(d);
+        errno = saved;
+        return PF_E_SYSTEM;
+    }
+    xdp_begin(f, d, d->index, d->mtu);
     struct ifreq flags = {0};
     memcpy(flags.ifr_name, d->name, sizeof d->name);
     d->up = ioctl(d->rx_fd, SIOCGIFFLAGS, &flags) == 0 && (flags.ifr_flags & IFF_UP) && (flags.ifr_flags & IFF_RUNNING);
     return PF_OK;
+}
+
+/* The kernel takes some milliseconds to open and to close a socket with a ring, in which it waits for other processors. It
+ * can do that for many sockets at once. */
+static void many(void *(*work)(void *), struct device *const *devices, uint32_t count)
+{
+    pthread_t threads[TOGETHER];
+    for (uint32_t from = 0; from < count; from += TOGETHER) {
+        uint32_t now = count - from < TOGETHER ? count - from : TOGETHER, begun = 0;
+        while (begun < now && pthread_create(&threads[begun], NULL, work, devices[from + begun]) == 0)
+            begun++;
+        for (uint32_t i = begun; i < now; i++)
+            work(devices[from + i]);
+        for (uint32_t i = 0; i < begun; i++)
+            pthread_join(threads[i], NULL);
+    }
+}
+
+static void *open_one(void *device)
+{
+    receiver_open(device); /* whoever takes the device tries again, and tells of an error */
+    return NULL;
+}
+
+static void *close_one(void *device)
+{
+    sockets_close(device);
+    return NULL;
+}
+
+int pf_open_interfaces(struct fabric *f, const char *const *names, uint32_t count)
+{
+    if (!f->real)
+        return PF_E_CLOCK;
+    LOCKED(f);
+    struct device **made = calloc(count ? count : 1, sizeof *made);
+    uint32_t n = 0;
+    for (; made && n < count; n++) {
+        if (strlen(names[n]) >= IFNAMSIZ || !(made[n] = calloc(1, sizeof **made)))
+            break;
+        memcpy(made[n]->name, names[n], strlen(names[n]));
+        made[n]->rx_fd = -1;
+        made[n]->next = f->opened;
+        f->opened = made[n];
+    }
+    many(open_one, made, n);
+    free(made);
+    return n == count ? PF_OK : made ? PF_E_RANGE : PF_E_MEMORY;
+}
+
+/* A device that `pf_open_interfaces` has made for an interface; NULL: none. */
+static struct device *take_opened(struct fabric *f, const char *name)
+{
+    for (struct device **at = &f->opened; *at; at = &(*at)->next)
+        if (strcmp((*at)->name, name) == 0) {
+            struct device *d = *at;
+            *at = d->next;
+            return d;
+        }
+    return NULL;
+}
+
+/* All at once, before the ports go. */
+void devices_close(struct fabric *f)
+{
+    uint32_t count = 0;
+    for (struct device *d = f->devices; d; d = d->next)
+        count += d->port && !d->tunnel;
+    for (struct device *d = f->opened; d; d = d->next)
+        count++;
+    struct device **open = calloc(count ? count : 1, sizeof *open);
+    uint32_t n = 0;
+    devices_flush(f);
+    for (struct device *d = f->devices; open && d; d = d->next)
+        if (d->port && !d->tunnel) {
+            d->queued = 0;
+            open[n++] = d;
+        }
+    for (struct device *d = f->opened; open && d; d = d->next)
+        open[n++] = d;
+    many(close_one, open, n);
+    free(open);
 }
 
 /* The port has this device from now on. */
@@ -296,11 +395,14 @@ int pf_port_interface(struct port *q, const char *name)
             return PF_E_EXISTS;
     if (q->peer_kind != PEER_EXTERNAL)
         return PF_E_BUSY;
-    struct device *d = calloc(1, sizeof *d);
-    if (!d)
-        return PF_E_MEMORY;
-    memcpy(d->name, name, length);
-    d->rx_fd = -1;
+    struct device *d = take_opened(f, name);
+    if (!d) {
+        d = calloc(1, sizeof *d);
+        if (!d)
+            return PF_E_MEMORY;
+        memcpy(d->name, name, length);
+        d->rx_fd = -1;
+    }
     int result = sockets_open(f, d);
     if (result == PF_OK)
         attach(q, d);

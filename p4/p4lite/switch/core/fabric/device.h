@@ -27,7 +27,7 @@ struct device {
     struct device *next;
     struct port *port; /* NULL: retired; the structure stays, an epoll event may still name it */
     char name[IFNAMSIZ];
-    int rx_fd, index;
+    int rx_fd, index, mtu;
     bool up;
     struct sockaddr_ll address;
     struct xdp *sender; /* NULL: `out` */
@@ -39,6 +39,7 @@ struct device {
 };
 
 void device_send(struct fabric *f, struct port *q, struct packet *p);
+void devices_close(struct fabric *f);
 void device_close(struct fabric *f, struct port *q);
 bool devices_flush(struct fabric *f);
 void device_collect_drops(struct port *q);
