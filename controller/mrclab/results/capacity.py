@@ -53,9 +53,7 @@ class CapacityUse:
         if self.window is None:
             return told
         rtt = format_time(round(self.rtt_ns))
-        return (
-            f"{told}; at the last RTT, {rtt}, the largest window to one destination carries {self.window:.0%}"
-        )
+        return f"{told}; at the last RTT, {rtt}, the largest window to one destination carries {self.window:.0%}"
 
 
 def use_of(result: RunResult, topology: Topology) -> CapacityUse | None:

@@ -330,6 +330,10 @@ class HostNet:
         """Return what is written for a host, by the file below /proc/sys/net/ipv6/conf."""
         # All routes are static. The kernel would ask for routers on every port, and a capture show its packets.
         settings = {f"{port.interface}/router_solicitations": "0" for port in host.ports}
+        # A run begins when no packet moves. The kernel would look for a second whether another has its link-local
+        # address, and report its groups again within another second. The latter is in ms.
+        settings |= {f"{port.interface}/dad_transmits": "0" for port in host.ports}
+        settings |= {f"{port.interface}/mldv2_unsolicited_report_interval": "10" for port in host.ports}
         # A kernel started with ipv6.disable_ipv6=1 has IPv6, but switches it off on each new interface.
         names = ["lo", *(port.interface for port in host.ports)]
         return settings | {f"{name}/disable_ipv6": "0" for name in names}
