@@ -32,7 +32,6 @@ BESIDE: Final = (
     "drivers/raw.py",
     "drivers/surface.py",
     "drivers/virtual.py",
-    "drivers/xdp.py",
     "node/datapath.py",
     "node/mapper.py",
     "node/programs/completions.py",

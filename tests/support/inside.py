@@ -8,8 +8,8 @@ import sys
 import textwrap
 
 
-def run_in_namespace(name: str, body: str, script: pathlib.Path, *arguments: str) -> str:
-    """Run a script by this Python, with arguments, in a new network namespace of a name; return what it printed.
+def run_in_namespace(name: str, body: str, script: pathlib.Path) -> str:
+    """Run a script by this Python in a new network namespace of a name; return what it printed.
 
     Raises:
         AssertionError: it failed, with what it said.
@@ -17,7 +17,7 @@ def run_in_namespace(name: str, body: str, script: pathlib.Path, *arguments: str
     script.write_text(textwrap.dedent(body))
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
-        command = ["ip", "netns", "exec", name, sys.executable, str(script), *arguments]
+        command = ["ip", "netns", "exec", name, sys.executable, str(script)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     finally:
         subprocess.run(["ip", "netns", "del", name], check=True)

@@ -29,10 +29,9 @@ from mrc_host import running
 from mrc_host.agent.verbs import VerbsServer
 from mrc_host.answers import HostFidelity, Software
 from mrc_host.drivers import netns
-from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES, PacketRing
+from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.drivers.surface import RING_PACKETS
-from mrc_host.drivers.xdp import SendMemory
 from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.policy import PolicyError
@@ -51,20 +50,20 @@ def mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def _ring(node: HostNode, port: int, memory: SendMemory) -> PacketRing:
+def _ring(node: HostNode, port: int) -> PacketRing:
     """Return the ring of a port. Raises OSError with the interface's name."""
     config, interface = node.config, node.config.interfaces[port]
     room, waiting = max(node.packet_bytes, LEAST_PACKET), max(RING_PACKETS // config.ports, 1)
     macs = mac(config.macs[port]), mac(config.gateways[port])
     with netns.inside(config.netns):
         try:
-            return PacketRing(interface, *macs, packet_bytes=room, rx_frames=waiting, memory=memory)
+            return PacketRing(interface, *macs, packet_bytes=room, rx_frames=waiting)
         except OSError as error:
             raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
 
 
-def open_rings(nodes: Sequence[HostNode], memory: SendMemory) -> list[list[PacketRing]]:
-    """Return the rings of each host, in its network namespace, which send from this memory if they can.
+def open_rings(nodes: Sequence[HostNode]) -> list[list[PacketRing]]:
+    """Return the rings of each host, in its network namespace.
 
     The kernel takes some milliseconds to open each, in which it waits for other processors. So all are opened at once.
 
@@ -74,7 +73,7 @@ def open_rings(nodes: Sequence[HostNode], memory: SendMemory) -> list[list[Packe
     rings: list[list[PacketRing]] = []
     failed: list[OSError] = []
     with ThreadPoolExecutor(RINGS_TOGETHER) as pool:
-        opening = [[pool.submit(_ring, node, port, memory) for port in range(node.config.ports)] for node in nodes]
+        opening = [[pool.submit(_ring, node, port) for port in range(node.config.ports)] for node in nodes]
         for node, ports in zip(nodes, opening, strict=True):
             rings.append([])
             for each in ports:
@@ -174,9 +173,8 @@ def main(argv: list[str]) -> int:
         except (OSError, ValueError, ConfigError) as error:
             print(f"mrc_host.agent: {path}: {error}", file=sys.stderr)
             return 2
-    memory = SendMemory(ETH_HEADER_BYTES + max(LEAST_PACKET, *(node.packet_bytes for node in nodes)))
     try:
-        rings = open_rings(nodes, memory)
+        rings = open_rings(nodes)
         stations = [open_station(node, each) for node, each in zip(nodes, rings, strict=True)]
     except OSError as error:
         print(f"mrc_host.agent: {error.strerror or error}", file=sys.stderr)

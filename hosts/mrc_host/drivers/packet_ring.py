@@ -1,8 +1,8 @@
 """Ethernet frames through AF_PACKET rings shared with the kernel: no system call per packet.
 
-`PacketRing` maps a receive ring (TPACKET_V2) of one interface, and sends by AF_XDP or else by a transmit ring. A frame
-here is an IPv6 or IPv4 packet; the Ethernet header is added on transmission and stripped on reception. The kernel notes
-in the ring when each frame came, on the clock of `time.time_ns()`.
+`PacketRing` maps a receive and a transmit ring (TPACKET_V2) of one interface. A frame here is an IPv6 or
+IPv4 packet; the Ethernet header is added on transmission and stripped on reception. The kernel notes in the ring
+when each frame came, on the clock of `time.time_ns()`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import socket
 import struct
 from collections.abc import Iterable
 
-from mrc_host.drivers.xdp import SendMemory, XdpSender
 from mrc_host.ordering import WEAK, fence
 
 ETH_P_ALL = 0x0003
@@ -65,14 +64,6 @@ def _set_ring(sock: socket.socket, option: int, request: bytes) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _xdp(interface: str, memory: SendMemory | None) -> XdpSender | None:
-    """Return what sends by AF_XDP; None where the kernel cannot or may not."""
-    if memory is not None:
-        with contextlib.suppress(OSError):
-            return XdpSender(interface, memory)
-    return None
-
-
 class PacketRing:
     """One interface's rings.
 
@@ -81,7 +72,6 @@ class PacketRing:
         source, destination: MAC addresses of the frames to send (6 bytes each).
         packet_bytes: the largest packet; room for one is what a frame of a ring takes, and little more.
         rx_frames, tx_frames: frames per ring, at least.
-        memory: what it sends from by AF_XDP, where the kernel can do that; None: it shall not.
 
     Raises:
         OSError: no such interface, or not permitted.
@@ -96,15 +86,11 @@ class PacketRing:
         packet_bytes: int = 8000,
         rx_frames: int = 512,
         tx_frames: int = 32,
-        memory: SendMemory | None = None,
     ) -> None:
         self.interface = interface
         self.frame_bytes = -(-(packet_bytes + FRAME_EXTRA_BYTES) // FRAME_ALIGN) * FRAME_ALIGN
         block_bytes = mmap.PAGESIZE * max(BLOCK_PAGES, -(-self.frame_bytes // mmap.PAGESIZE))
         per_block = block_bytes // self.frame_bytes
-        self._xdp = _xdp(interface, memory)
-        if self._xdp is not None:
-            tx_frames = 0
         rx_blocks, tx_blocks = -(-rx_frames // per_block), -(-tx_frames // per_block)
         self.rx_frames = rx_blocks * per_block
         self.tx_frames = tx_blocks * per_block
@@ -121,15 +107,12 @@ class PacketRing:
             self.sock.setsockopt(SOL_PACKET, PACKET_LOSS, 1)
             self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             for option, blocks in ((PACKET_RX_RING, rx_blocks), (PACKET_TX_RING, tx_blocks)):
-                if blocks:
-                    request = struct.pack("=IIII", block_bytes, blocks, self.frame_bytes, blocks * per_block)
-                    _set_ring(self.sock, option, request)
+                request = struct.pack("=IIII", block_bytes, blocks, self.frame_bytes, blocks * per_block)
+                _set_ring(self.sock, option, request)
             self.sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
             self._map = mmap.mmap(self.sock.fileno(), (rx_blocks + tx_blocks) * block_bytes)
             self.sock.bind((interface, ETH_P_ALL))
         except BaseException:
-            if self._xdp is not None:
-                self._xdp.close()
             self.sock.close()
             raise
         #: Words of the mapping: the first of each frame is its status.
@@ -150,9 +133,7 @@ class PacketRing:
         return self.sock.fileno()
 
     def close(self) -> None:
-        """Unmap the rings and close the sockets."""
-        if self._xdp is not None:
-            self._xdp.close()
+        """Unmap the rings and close the socket."""
         # A frame that is still referenced (by an exception's traceback) keeps the mapping, not the descriptor.
         with contextlib.suppress(BufferError):
             self._words.release()
@@ -202,10 +183,6 @@ class PacketRing:
 
         What does not fit is dropped as a real NIC with a full ring would: the endpoint retransmits.
         """
-        if self._xdp is not None:
-            taken = self._xdp.send(self._headers, packets)
-            self.tx_packets, self.tx_errors, self.oversize = self._xdp.sent, self._xdp.errors, self._xdp.oversize
-            return taken
         memory, words, places = self._map, self._words, self._tx_places
         room = self.frame_bytes - TX_PACKET_BYTES
         queued = waiting = 0
