@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import pathlib
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -205,3 +208,19 @@ def test_errors_of_chosen_types_are_refusals() -> None:
 
     assert [told("disk"), told("empty")] == ["full", "OSError"]
     assert told("bug") == "internal fault: ZeroDivisionError: x"
+
+
+def test_signal_ends_the_wait_of_a_loop() -> None:
+    loop, got = rpc.SelectLoop(), []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: got.append(number))
+    loop.wake_on_signals()
+    try:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        began = time.monotonic()
+        loop.run(60)
+        assert got == [signal.SIGUSR1]
+        assert time.monotonic() - began < 60
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGUSR1, before)
+        loop.close()

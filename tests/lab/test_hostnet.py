@@ -15,18 +15,18 @@ from mrclab.lab.hosts import hostnet
 #: Configures the first host of a lab in a network namespace whose interfaces begin without IPv6, and asks its own
 #: addresses for an answer.
 WITHOUT_IPV6 = """
-import pathlib, subprocess
+import os, pathlib, subprocess
 from mrclab.lab.hosts.hostnet import HostNet
 from mrc_topo import addressing
 from mrc_topo.labfile import load_lab
 net = HostNet(load_lab("tiny"))
-net.command = lambda host: []
-host = net.hosts[0]
+net.pid = lambda host: os.getpid()
+host, = net.hosts = net.hosts[:1]
 for port in host.ports:
     subprocess.run(["ip", "link", "add", port.interface, "type", "veth", "peer", "name", f"x{port.plane}"], check=True)
     subprocess.run(["ip", "link", "set", f"x{port.plane}", "up"], check=True)
 pathlib.Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1", encoding="utf-8")
-net._configure_host(host)
+net._configure_hosts()
 for port in host.ports:
     address = addressing.text(port.address)
     # The kernel adds the route to itself in a work of its own. Without it a ping looks for a neighbour of this address.

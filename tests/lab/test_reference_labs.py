@@ -135,12 +135,18 @@ CRASHES = {
         f'if {SWITCHES} and {THIRD}: sys.exit("bad luck")',
         "p0-t1.0 ended by itself with exit code 1: bad luck AT",
     ),
-    # Hosts are furnished when all switches have answered and been filled; the lab is not up yet.
+    # Hosts are furnished when all switches have answered and been filled. Their agents stand still until the switch is
+    # dead, so that the lab is not up yet.
     "one later": (
         f"if {SWITCHES} and {THIRD}:\n"
-        "    import os, pathlib, threading, time\n"
+        "    import os, pathlib, signal, subprocess, threading, time\n"
         "    def die():\n"
+        "        agents = [each.parent.name for each in pathlib.Path('/proc').glob('[0-9]*/cmdline')\n"
+        "                  if b'mrc_host.agent' in each.read_bytes()]\n"
+        "        for pid in agents: os.kill(int(pid), signal.SIGSTOP)\n"
         "        while not pathlib.Path('/run/lab/h0.json').exists(): time.sleep(0.01)\n"
+        "        script = f'while kill -0 {os.getpid()}; do sleep 0.01; done; kill -CONT ' + ' '.join(agents)\n"
+        "        subprocess.Popen(['sh', '-c', script], stderr=subprocess.DEVNULL)\n"
         "        print('bad luck', flush=True)\n"
         "        os._exit(7)\n"
         "    threading.Thread(target=die).start()",

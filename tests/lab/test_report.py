@@ -18,7 +18,7 @@ from mrc_topo import draw
 from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
 from mrclab.pages import chart
-from mrclab.results import analysis, milestones, moments, performance, report
+from mrclab.results import analysis, capacity, milestones, moments, performance, report
 from mrclab.results.check import Check, Verdict
 from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult, fidelity_of
@@ -59,6 +59,21 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("run")
     made = execute.execute(experiment, "virtual", folder=folder, live=False)
     return Run(folder, RunResult.load(folder), made.verdict)
+
+
+def test_use_of_the_capacity_of_the_ports_adds_up(outcome: Run) -> None:
+    result = outcome.result
+    use = capacity.use_of(result, TOPOLOGY)
+    assert use is not None
+    parts = (use.payload, use.headers, use.answers, use.again, use.other, use.unused)
+    assert sum(parts) == pytest.approx(1, abs=1e-9)
+    whole = TOPOLOGY.lab.host_rate_bps * len(result.ranks)
+    assert use.payload == pytest.approx(result.mean_goodput_bps() / whole)
+    # Without other packets the counters of the ports are those of queue pairs, with the sizes of their packets.
+    assert use.other < 0.01
+    assert 0 < use.again < use.headers < use.payload
+    dropped = dataclasses.replace(result, counted={})
+    assert capacity.use_of(dropped, TOPOLOGY) is None
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,6 @@ from mrc_topo.base.document import printable
 from mrc_topo.base.errors import UsageError, not_linux
 from mrc_topo.units import LONGEST, parse_rate_bps, quantity
 from mrc_topo.units import parse_seconds as to_seconds
-from mrclab.lab.faults.action import FailureError
 from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunDir, RunError, all_runs, in_part
 
@@ -242,6 +241,8 @@ def parse_setting(text: str, texts: Collection[str] = ()) -> tuple[str, Any]:
     Raises:
         FailureError: it is not of that form.
     """
+    from mrclab.lab.faults.action import FailureError
+
     key, equals, value = text.partition("=")
     if not equals:
         raise FailureError(f"'{printable(text)}' is not a setting; write one as name=value, like loss=0.2")
@@ -277,6 +278,8 @@ def parse_settings(given: Iterable[str], texts: Collection[str] = ()) -> dict[st
     Raises:
         FailureError: one is not of the form NAME=VALUE, or a name is given twice.
     """
+    from mrclab.lab.faults.action import FailureError
+
     settings: dict[str, Any] = {}
     for text in given:
         key, value = parse_setting(text, texts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import typer
 
 from mrclab.cli.common import LabName, the_lab
-from mrclab.lab import lifecycle
+from mrclab.lab.records import rundir
 
 
 def verb(lab: LabName = None) -> None:
     """Stop a lab and remove everything that it created."""
     name = the_lab(lab)
-    lifecycle.down(name)
+    rundir.down(name)
     typer.echo(f"lab {name} is down")

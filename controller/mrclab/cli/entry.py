@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -11,6 +12,7 @@ import threading
 
 def main() -> None:
     """Import the command line and run it; exit code 130 if it is interrupted before that."""
+    seek_cycles_seldom()
     _reset_signals()
     check_threads()
     if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
@@ -20,6 +22,12 @@ def main() -> None:
     from mrclab.cli.app import main as command
 
     command()
+
+
+def seek_cycles_seldom() -> None:
+    """Have Python search for cycles of objects seldom: imports leave none, and with the usual limit the search takes an
+    eighth of their time."""
+    gc.set_threshold(200_000, 20, 50)
 
 
 def check_threads() -> None:

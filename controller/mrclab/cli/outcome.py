@@ -19,7 +19,7 @@ from mrclab.cli.progress import Verbosity
 from mrclab.lab import payloads
 from mrclab.lab.session.counters import is_common
 from mrclab.lab.session.fidelity import UNMEASURED
-from mrclab.results import performance, tenants
+from mrclab.results import capacity, performance, tenants
 from mrclab.results.performance import FlowRow
 from mrclab.results.record import EXPLAINED, losses_of
 from mrclab.results.report import RECOVERY_HEADS, recovery_cells
@@ -153,6 +153,8 @@ def show(outcome: Outcome) -> None:
     for measured in [*tenants.tables(outcome.result), *performance.tables(outcome.result)]:
         console.print(measured.text(), highlight=False, soft_wrap=True)
     console.print(_sums(outcome))
+    if (use := capacity.use_of(outcome.result, outcome.topology)) is not None:
+        console.print(f"capacity of the hosts' ports: {use.text()}")
     if lost := losses_of(outcome.result):
         console.print(
             f"packets lost: the fabric dropped {lost.dropped} because of failures, the hosts took {lost.taken} for lost"

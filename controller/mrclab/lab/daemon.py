@@ -175,6 +175,7 @@ class Daemon:
         roles = [switch.name for switch in self.topology.switches] if self.net.veth else ["fabric"]
         for role in roles:
             self._spawn_fabric(role)
+        groups = self._spawn_agents()
         self._mount_names()
         self.net.start()
         self._write_names()
@@ -195,7 +196,6 @@ class Daemon:
         else:
             self._start_fabric("fabric", self.switches)
             fabric["fabric"] = [switch.device_id for switch in self.switches]
-        groups = self._spawn_agents()
         for role, devices in servers.items():
             self.push(program, self.folder.address(role), devices)
         self._start_agents(groups)
@@ -437,6 +437,7 @@ def main(argv: list[str], kind: type[Daemon] = Daemon) -> int:
         daemon = kind(folder, topology, transport, links, *argv[5:])
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _: daemon.end(got) if daemon else None)
+        daemon.loop.wake_on_signals()
         daemon.start()
         daemon.wait()
         code = 0

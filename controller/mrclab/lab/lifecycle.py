@@ -37,6 +37,9 @@ from mrclab.lab.records.rundir import (
     claimed,
     is_locked,
 )
+from mrclab.lab.records.rundir import (
+    down as down,
+)
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.spread import SliceOfLab, machines_of
 from mrclab.lab.switches import forwarders
@@ -223,18 +226,6 @@ def _place_library(run: RunDir) -> None:
     (folder / SONAME).chmod(0o755)
     for name in LINKS:
         (folder / name).symlink_to(SONAME)
-
-
-def down(name: str) -> list[str]:
-    """End a lab; return the processes and folders that were removed.
-
-    Raises:
-        RunError: there is no lab of this name.
-    """
-    run = RunDir(name)
-    if not run.exists():
-        run.read()
-    return run.end()
 
 
 class LabRow(TypedDict):

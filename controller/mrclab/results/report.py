@@ -21,7 +21,7 @@ from mrclab.lab import describe, payloads
 from mrclab.lab.session.fidelity import Fidelity, MachineFidelity
 from mrclab.pages import chart
 from mrclab.pages.chart import Mark
-from mrclab.results import charts, milestones, moments, performance, reordering, tenants
+from mrclab.results import capacity, charts, milestones, moments, performance, reordering, tenants
 from mrclab.results.analysis import Recovery, duration_text
 from mrclab.results.charts import RunCharts
 from mrclab.results.check import Check, Verdict
@@ -106,6 +106,8 @@ def _run(result: RunResult, topology: Topology, readings: Readings, verdict: Ver
         ["packets dropped in the fabric by failures; taken for lost by hosts", f"{lost.dropped}; {lost.taken}"],
         ["trims, marks, timeouts", ", ".join(str(totals[key]) for key in ("trims", "marks", "timeouts"))],
     ]  # fmt: skip
+    if (use := capacity.use_of(result, topology)) is not None:
+        rows.insert(2, ["capacity of the hosts' ports", use.text()])
     if result.fidelity.length_only:
         rows.insert(1, ["payload", Coloured(payloads.NOT_VERIFIED, "doubt")])
     return Grid(["", ""], rows)

@@ -11,14 +11,17 @@ configuration; 1: a port could not be opened, a policy made a mistake, or standa
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import pathlib
 import random
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -29,7 +32,7 @@ from mrc_host.drivers import netns
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.drivers.surface import RING_PACKETS
-from mrc_host.node.config import NodeConfig, load
+from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.policy import PolicyError
 from mrc_host.proto.limits import ConfigError
@@ -39,6 +42,7 @@ from mrc_topo.base import rpc
 
 #: What the hosts' kernels send, which have this MTU at least.
 LEAST_PACKET = 1280
+RINGS_TOGETHER = 64
 
 
 def mac(text: str) -> bytes:
@@ -46,39 +50,58 @@ def mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def open_rings(config: NodeConfig, packet_bytes: int) -> list[PacketRing]:
-    """Return a ring on every interface.
+def _ring(node: HostNode, port: int) -> PacketRing:
+    """Return the ring of a port. Raises OSError with the interface's name."""
+    config, interface = node.config, node.config.interfaces[port]
+    room, waiting = max(node.packet_bytes, LEAST_PACKET), max(RING_PACKETS // config.ports, 1)
+    macs = mac(config.macs[port]), mac(config.gateways[port])
+    with netns.inside(config.netns):
+        try:
+            return PacketRing(interface, *macs, packet_bytes=room, rx_frames=waiting)
+        except OSError as error:
+            raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
+
+
+def open_rings(nodes: Sequence[HostNode]) -> list[list[PacketRing]]:
+    """Return the rings of each host, in its network namespace.
+
+    The kernel takes some milliseconds to open each, in which it waits for other processors. So all are opened at once.
 
     Raises:
-        OSError: with the interface's name, when one cannot be opened.
+        OSError: a namespace or an interface cannot be opened; with the host's name.
     """
-    room = max(packet_bytes, LEAST_PACKET)
-    waiting = max(RING_PACKETS // config.ports, 1)
-    rings: list[PacketRing] = []
-    try:
-        for interface, own, gateway in zip(config.interfaces, config.macs, config.gateways, strict=True):
-            try:
-                rings.append(PacketRing(interface, mac(own), mac(gateway), packet_bytes=room, rx_frames=waiting))
-            except OSError as error:
-                raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
-    except OSError:
-        for ring in rings:
+    rings: list[list[PacketRing]] = []
+    failed: list[OSError] = []
+    with ThreadPoolExecutor(RINGS_TOGETHER) as pool:
+        opening = [[pool.submit(_ring, node, port) for port in range(node.config.ports)] for node in nodes]
+        for node, ports in zip(nodes, opening, strict=True):
+            rings.append([])
+            for each in ports:
+                try:
+                    rings[-1].append(each.result())
+                except OSError as error:
+                    failed.append(OSError(error.errno, f"{node.name}: {error.strerror or error}"))
+    if failed:
+        for ring in itertools.chain(*rings):
             ring.close()
-        raise
+        raise failed[0]
     return rings
 
 
-def open_station(node: HostNode) -> RingNode:
+def open_station(node: HostNode, rings: Sequence[PacketRing]) -> RingNode:
     """Return a host on its rings, in its network namespace.
 
     Raises:
-        OSError: a namespace or an interface cannot be opened.
+        OSError: the namespace cannot be opened, or its kernel has no IPv6; with the host's name.
     """
     config = node.config
-    with netns.inside(config.netns):
-        if config.interfaces:
-            node.datapath.kernel_sent = netns.KernelPackets(config.interfaces, config.netns).sent
-        return RingNode(node.datapath, open_rings(config, node.packet_bytes), config.rate_bps, node.packet_bytes)
+    try:
+        with netns.inside(config.netns):
+            if config.interfaces:
+                node.datapath.kernel_sent = netns.KernelPackets(config.interfaces, config.netns).sent
+            return RingNode(node.datapath, rings, config.rate_bps, node.packet_bytes)
+    except OSError as error:
+        raise OSError(error.errno, f"{node.name}: {error.strerror}") from error
 
 
 def read(path: str) -> HostNode:
@@ -113,6 +136,11 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[RingNode], sockets: Sequ
         servers.append(rpc.Server(pathlib.Path(path), driver, node.command))
         servers.append(VerbsServer(verbs_socket(pathlib.Path(path)), driver, node))
         station.posted = node.programs.posted
+    # A loop that sleeps goes on sleeping after a signal. What the signal writes into a socket wakes it.
+    woken, waking = socket.socketpair()
+    waking.setblocking(False)
+    signal.set_wakeup_fd(waking.fileno())
+    driver.watch(woken.fileno(), lambda _: driver.stop())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: driver.stop())
     # The long-lived objects exist now; collecting them again and again would only delay packets.
@@ -145,15 +173,12 @@ def main(argv: list[str]) -> int:
         except (OSError, ValueError, ConfigError) as error:
             print(f"mrc_host.agent: {path}: {error}", file=sys.stderr)
             return 2
-    stations: list[RingNode] = []
-    for node in nodes:
-        try:
-            stations.append(open_station(node))
-        except OSError as error:
-            for station in stations:
-                station.close()
-            print(f"mrc_host.agent: {node.name}: {error.strerror or error}", file=sys.stderr)
-            return 1
+    try:
+        rings = open_rings(nodes)
+        stations = [open_station(node, each) for node, each in zip(nodes, rings, strict=True)]
+    except OSError as error:
+        print(f"mrc_host.agent: {error.strerror or error}", file=sys.stderr)
+        return 1
     try:
         serve(nodes, stations, argv[1::2])
     except PolicyError as error:

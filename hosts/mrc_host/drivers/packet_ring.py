@@ -8,8 +8,10 @@ when each frame came, on the clock of `time.time_ns()`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import mmap
+import os
 import socket
 import struct
 from collections.abc import Iterable
@@ -51,6 +53,15 @@ BLOCK_PAGES = 8
 
 # What an interface that is down, gone or full answers; the endpoint's timers repair what it loses.
 TRANSIENT = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV, errno.ENOBUFS, errno.EAGAIN, errno.ENETUNREACH}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _set_ring(sock: socket.socket, option: int, request: bytes) -> None:
+    """Make a ring, as `setsockopt` does; other threads run meanwhile. Raises OSError."""
+    if _libc.setsockopt(sock.fileno(), SOL_PACKET, option, request, len(request)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 class PacketRing:
@@ -97,7 +108,7 @@ class PacketRing:
             self.sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             for option, blocks in ((PACKET_RX_RING, rx_blocks), (PACKET_TX_RING, tx_blocks)):
                 request = struct.pack("=IIII", block_bytes, blocks, self.frame_bytes, blocks * per_block)
-                self.sock.setsockopt(SOL_PACKET, option, request)
+                _set_ring(self.sock, option, request)
             self.sock.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
             self._map = mmap.mmap(self.sock.fileno(), (rx_blocks + tx_blocks) * block_bytes)
             self.sock.bind((interface, ETH_P_ALL))

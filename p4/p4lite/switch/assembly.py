@@ -41,6 +41,10 @@ def assemble(given: FabricDescription, base: Path = Path()) -> Fabric:
     except FabricError as error:
         raise ServerError(f"{place}: {error}") from None
     try:
+        if given.clock == "real":
+            fabric.open_interfaces(
+                port.interface for switch in given.switches for port in switch.ports if port.interface is not None
+            )
         for index, switch in enumerate(given.switches):
             place = f"switches[{index}]"
             _add_switch(fabric, switch, base, place)

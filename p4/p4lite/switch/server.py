@@ -16,6 +16,7 @@ import gc
 import json
 import logging
 import signal
+import socket
 import sys
 import threading
 import time
@@ -45,7 +46,6 @@ from p4lite.switch.targetapi.grants import Grants
 from p4lite.switch.targetapi.service import TargetService
 
 MAX_MESSAGE_BYTES = 64 << 20
-SIGNAL_POLL_S = 0.1
 #: The time that open calls have to end.
 STOP_S = 10.0
 
@@ -247,7 +247,10 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
 
     Prints to standard error, in the name of `program`, which other users can command the server.
     """
-    # No `Event`: this thread may hold its lock when the signal comes.
+    # A signal that another thread gets does not wake this one. What it writes into a socket does.
+    woken, waking = socket.socketpair()
+    waking.setblocking(False)
+    written = signal.set_wakeup_fd(waking.fileno())
     signals: list[int] = []
     previous = {
         number: signal.signal(number, lambda got, _: signals.append(got)) for number in (signal.SIGINT, signal.SIGTERM)
@@ -259,13 +262,15 @@ def serve_until_signal(server: FabricServer, program: str) -> int:
             print(f"{program}: warning: {warning}", file=sys.stderr, flush=True)
         _tune_gc()
         print(f"ready {address}", flush=True)
-        # A signal does not wake this thread: look again now and then.
         while not signals:
-            time.sleep(SIGNAL_POLL_S)
+            woken.recv(64)
     finally:
         server.stop()
+        signal.set_wakeup_fd(written)
         for number, handler in previous.items():
             signal.signal(number, handler)
+        woken.close()
+        waking.close()
     return 0
 
 

@@ -15,6 +15,7 @@ import os
 import pathlib
 import queue
 import selectors
+import signal
 import socket
 import threading
 import time
@@ -293,6 +294,20 @@ class SelectLoop:
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
+        self._ends = 0.0
+        self._signals: tuple[socket.socket, socket.socket] | None = None
+
+    def wake_on_signals(self) -> None:
+        """Have a signal that this process handles end `run` at once; without, it sleeps on. In the main thread only."""
+        woken, waking = self._signals = socket.socketpair()
+        waking.setblocking(False)
+        signal.set_wakeup_fd(waking.fileno())
+
+        def wake(now: int) -> None:
+            woken.recv(64)
+            self._ends = 0.0
+
+        self.watch(woken.fileno(), wake)
 
     def watch(self, fd: int, ready: Callable[[int], None]) -> None:
         """See `Loop`."""
@@ -304,8 +319,8 @@ class SelectLoop:
 
     def run(self, seconds: float) -> None:
         """Serve for this time."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
+        self._ends = time.monotonic() + seconds
+        while (left := self._ends - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
                 # An earlier one of these may have closed this descriptor.
                 if key.fd in self._selector.get_map():
@@ -314,6 +329,8 @@ class SelectLoop:
     def close(self) -> None:
         """Release the loop's own resources."""
         self._selector.close()
+        for each in self._signals or ():
+            each.close()
 
 
 def listen(path: pathlib.Path, kind: socket.SocketKind = socket.SOCK_STREAM, backlog: int = 16) -> socket.socket:

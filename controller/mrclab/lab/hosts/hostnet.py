@@ -16,9 +16,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from mrc_host.drivers import netns
 from mrc_topo import addressing
 from mrc_topo.base.errors import SIMULATE, MrclabError, not_linux
 from mrc_topo.topology import Host, Topology
@@ -85,6 +87,8 @@ ROUTER = "fe80::1"
 LAST_RULE = 40000
 #: The smallest MTU with which the kernel has IPv6 on an interface.
 IPV6_MIN_MTU = 1280
+#: What a filter of packets answers (linux/pkt_cls.h).
+TC_ACT_OK, TC_ACT_SHOT = 0, 2
 INSTALL = (
     "it comes with the Debian package mininet, which `make setup` installs (once, with root's rights); "
     f"where that cannot be, {SIMULATE}"
@@ -153,6 +157,32 @@ def backend_interfaces(topology: Topology) -> dict[tuple[str, int], tuple[str, s
     }
 
 
+def usid_filters(host: Host) -> list[str]:
+    """Return the lines for `tc -batch` that have a host's kernel drop what comes for a uSID, after the agent's ring has
+    taken it: the first word of the destination, behind the Ethernet header, is compared."""
+    code = f"4,32 0 0 38,21 0 1 {addressing.LOCATOR_BLOCK},6 0 0 {TC_ACT_SHOT},6 0 0 {TC_ACT_OK}"
+    lines = []
+    for port in host.ports:
+        lines.append(f"qdisc add dev {port.interface} clsact")
+        lines.append(f"filter add dev {port.interface} ingress protocol ipv6 bpf da bytecode '{code}'")
+    return lines
+
+
+def _started(command: Sequence[str], lines: Sequence[str]) -> subprocess.Popen[str]:
+    """Start a command in the present network namespace that reads these lines."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
+        text.write("\n".join(lines) + "\n")
+        text.seek(0)
+        return subprocess.Popen(command, stdin=text, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _finish(process: subprocess.Popen[str], what: str) -> None:
+    """Wait for a command. Raises HostNetError if it failed."""
+    _, errors = process.communicate()
+    if process.returncode:
+        raise HostNetError(f"{what}: {'; '.join(errors.strip().splitlines()[:2])}")
+
+
 class HostNet:
     """Namespaces and links of a topology; with `veth` the fabric's links are veth pairs, too. Where another backend
     than p4lite forwards, a veth pair joins each port of the fabric to that of the switch behind it. `hosts`: those on
@@ -193,7 +223,6 @@ class HostNet:
     def _start(self) -> None:
         check_installed()
         from mininet.net import Mininet
-        from mininet.node import Node
 
         # Mininet waits for ever for a host that could not be created, so this comes first.
         try:
@@ -206,31 +235,29 @@ class HostNet:
         # Otherwise Mininet would first raise the limits of the machine itself, which are not ours to change.
         Mininet.inited = True
         self._net = Mininet(topo=None, build=False, controller=None, waitConnected=False)
-        root = Node("fabric", inNamespace=False)
-        self._net.nameToNode["fabric"] = root
         for host in self.hosts:
             self._check()
-            node = self._net.addHost(host.name, ip=None)
-            for port in host.ports:
-                self._net.addLink(
-                    node,
-                    root,
-                    intfName1=port.interface,
-                    intfName2=self.interfaces[port.t0, port.t0_port],
-                    addr1=addressing.mac_text(port.mac),
-                    addr2=addressing.mac_text(port.gateway_mac),
-                )
-        for link in self.topology.links.values() if self.veth else ():
-            if not link.is_host_link:
-                names = [self.interfaces[end.node, end.port] for end in (link.low, link.high)]
-                self._net.addLink(root, root, intfName1=names[0], intfName2=names[1])
-        pairs = self.behind.values()
-        self.batch([], [f"link add {ours} type veth peer name {theirs}" for ours, theirs in pairs])
+            self._net.addHost(host.name, ip=None)
+        self.batch([], self._links())
         self._join_management()
         # The far ends come up first, because a port without carrier gets no addresses.
         self._configure_root()
+        self._configure_hosts()
+
+    def _links(self) -> list[str]:
+        """Return the lines for `ip -batch` that make the links, except those of the management network."""
+        lines = []
         for host in self.hosts:
-            self._configure_host(host)
+            for port in host.ports:
+                near = f"{self.interfaces[port.t0, port.t0_port]} address {addressing.mac_text(port.gateway_mac)}"
+                far = f"{port.interface} address {addressing.mac_text(port.mac)} netns {self.pid(host.name)}"
+                lines.append(f"link add {near} type veth peer name {far}")
+        pairs = list(self.behind.values())
+        for link in self.topology.links.values() if self.veth else ():
+            if not link.is_host_link:
+                low, high = (self.interfaces[end.node, end.port] for end in (link.low, link.high))
+                pairs.append((low, high))
+        return lines + [f"link add {one} type veth peer name {other}" for one, other in pairs]
 
     def _join_management(self) -> None:
         """Join the hosts by a management network, where the kernel has bridges with enough ports."""
@@ -255,18 +282,12 @@ class HostNet:
             HostNetError: `ip` refuses one of them.
         """
         self._check()
-        text = "\n".join(lines) + "\n"
-        command = [*prefix, "ip", *options, "-batch", "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise HostNetError(f"{' '.join(prefix)} ip: {'; '.join(done.stderr.strip().splitlines()[:2])}")
+        _finish(_started([*prefix, "ip", *options, "-batch", "-"], lines), f"{' '.join(prefix)} ip")
 
     def write_settings(self, prefix: Sequence[str], settings: Mapping[str, str]) -> None:
         """Write files below /proc/sys by a command that enters a namespace. Raises as `batch`."""
-        script = "set -e; " + "; ".join(f"echo {value} > /proc/sys/{name}" for name, value in settings.items())
-        done = subprocess.run([*prefix, "sh", "-c", script], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise HostNetError(f"{' '.join(prefix)}: {'; '.join(done.stderr.strip().splitlines()[:2])}")
+        lines = ["set -e", *(f"echo {value} > /proc/sys/{name}" for name, value in settings.items())]
+        _finish(_started([*prefix, "sh"], lines), " ".join(prefix))
 
     def _configure_root(self) -> None:
         names = [*self.interfaces.values(), *(name for pair in self.behind.values() for name in pair)]
@@ -276,20 +297,54 @@ class HostNet:
         lines = [f"link set dev {name} mtu {self.mtu} up" for name in names]
         self.batch([], lines)
 
-    def _configure_host(self, host: Host) -> None:
-        mtu = self.mtu
+    def _configure_hosts(self) -> None:
+        """Set up the hosts' interfaces, addresses and routes, all hosts at once.
+
+        Raises:
+            HostNetError: `ip` refuses one of them.
+        """
+        running = []
+        for host in self.hosts:
+            with netns.inside(f"/proc/{self.pid(host.name)}/ns/net"):
+                for name, value in self._settings(host).items():
+                    pathlib.Path(f"/proc/sys/net/ipv6/conf/{name}").write_text(value, encoding="utf-8")
+                running.append((host, _started(["ip", "-batch", "-"], self._host_lines(host))))
+        for host, process in running:
+            _finish(process, f"ip of {host.name}")
+        # The agent receives MRC's packets, most of which have addresses without a route in the kernel. The kernel shall
+        # not answer each with an error. Packets for the kernel, such as pings, match earlier rules. Packets to a uSID
+        # need no rule if the kernel can drop them before it looks for a route, which takes it longer than the rest. A
+        # kernel without rules answers.
+        running = []
+        for host in self.hosts:
+            with netns.inside(f"/proc/{self.pid(host.name)}/ns/net"):
+                rules = [f"rule add pref {LAST_RULE} iif {port.interface} blackhole" for port in host.ports]
+                running.append((host, _started(["ip", "-6", "-batch", "-"], rules)))
+                if shutil.which("tc"):
+                    running.append((host, _started(["tc", "-batch", "-"], usid_filters(host))))
+        for host, process in running:
+            with contextlib.suppress(HostNetError):
+                _finish(process, host.name)
+
+    def _settings(self, host: Host) -> dict[str, str]:
+        """Return what is written for a host, by the file below /proc/sys/net/ipv6/conf."""
         # All routes are static. The kernel would ask for routers on every port, and a capture show its packets.
-        settings = {f"net/ipv6/conf/{port.interface}/router_solicitations": "0" for port in host.ports}
+        settings = {f"{port.interface}/router_solicitations": "0" for port in host.ports}
+        # A run begins when no packet moves. The kernel would look for a second whether another has its link-local
+        # address, and report its groups again within another second. The latter is in ms.
+        settings |= {f"{port.interface}/dad_transmits": "0" for port in host.ports}
+        settings |= {f"{port.interface}/mldv2_unsolicited_report_interval": "10" for port in host.ports}
         # A kernel started with ipv6.disable_ipv6=1 has IPv6, but switches it off on each new interface.
-        settings |= {
-            f"net/ipv6/conf/{name}/disable_ipv6": "0" for name in ("lo", *(port.interface for port in host.ports))
-        }
-        self.write_settings(self.command(host.name), settings)
+        names = ["lo", *(port.interface for port in host.ports)]
+        return settings | {f"{name}/disable_ipv6": "0" for name in names}
+
+    def _host_lines(self, host: Host) -> list[str]:
+        """Return the lines for `ip -batch` that set up a host, in its network namespace."""
         lines = ["link set dev lo up"]
         if self.managed:
             lines += host_lines(host)
         for port in host.ports:
-            lines.append(f"link set dev {port.interface} mtu {mtu} up")
+            lines.append(f"link set dev {port.interface} mtu {self.mtu} up")
             lines.append(f"address add {addressing.text(port.address)}/128 dev {port.interface} nodad")
             mac = addressing.mac_text(port.gateway_mac)
             lines.append(f"neighbour replace {ROUTER} lladdr {mac} dev {port.interface} nud permanent")
@@ -297,13 +352,7 @@ class HostNet:
                 if peer.index != host.index:
                     there = addressing.text(peer.ports[port.plane].address)
                     lines.append(f"route replace {there}/128 via {ROUTER} dev {port.interface} onlink")
-        self.batch(self.command(host.name), lines)
-        # The agent receives MRC's packets, most of which have addresses without a route in the kernel. The kernel shall
-        # not answer each with an error. Packets for the kernel, such as pings, match earlier rules. A kernel without
-        # rules answers.
-        rules = [f"rule add pref {LAST_RULE} iif {port.interface} blackhole" for port in host.ports]
-        with contextlib.suppress(HostNetError):
-            self.batch(self.command(host.name), rules, "-6")
+        return lines
 
     def pid(self, host: str) -> int:
         """Return a process in the host's namespace; it lives as long as the lab."""

@@ -15,8 +15,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-import psutil
-
 from mrc_topo.base import interruption
 
 KILL_AFTER_S = 3.0
@@ -60,6 +58,8 @@ def _has_live_threads(pid: int) -> bool:
 
 def wanted_s(pid: int) -> float:
     """Return the seconds for which the living threads of a process and its descendants ran or waited for a core."""
+    import psutil  # takes longer than the rest of this module, and most commands wait for no process
+
     spent_ns = 0
     with contextlib.suppress(psutil.Error):
         first = psutil.Process(pid)

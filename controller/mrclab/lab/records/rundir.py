@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-import psutil
-
 from mrc_topo.base import interruption
 from mrc_topo.base.errors import ExitCode, UsageError
 from mrc_topo.base.files import write_whole
@@ -278,6 +276,8 @@ class RunDir:
 
         A process that runs several hosts is listed once for each.
         """
+        import psutil
+
         state = self.read()
         if state.first is None or not state.first.alive():
             return []
@@ -352,6 +352,8 @@ class RunDir:
 
     def frozen(self) -> list[StoppedProcess]:
         """Return the lab's processes that a signal has stopped."""
+        import psutil
+
         try:
             record = self.read().record
             stopped = [each.role for each in self.processes() if each.role not in record.held and frozen(each.pid)]
@@ -374,6 +376,18 @@ class RunDir:
                 ended.append(f"{first.role} (pid {first.pid})")
         shutil.rmtree(self.path, ignore_errors=True)
         return ended
+
+
+def down(name: str) -> list[str]:
+    """End a lab; return the processes and folders that were removed.
+
+    Raises:
+        RunError: there is no lab of this name.
+    """
+    run = RunDir(name)
+    if not run.exists():
+        run.read()
+    return run.end()
 
 
 @contextlib.contextmanager
@@ -578,6 +592,8 @@ BETWEEN: Final = frozenset(("sudo", "doas", "su", "pkexec", "env", "time", "time
 
 def _identity(pid: int) -> str:
     """Return a text that identifies a process, even if its PID is used again."""
+    import psutil
+
     try:
         return f"{pid} {psutil.Process(pid).create_time():.2f}"
     except psutil.Error:
@@ -589,6 +605,8 @@ def here() -> list[str]:
 
     sudo starts each command in a new session, and the commands of a script share a session, but not a parent.
     """
+    import psutil
+
     found = [f"session {_identity(os.getsid(0))}"]
     with contextlib.suppress(psutil.Error):
         parent = next((each for each in psutil.Process().parents() if each.name() not in BETWEEN), None)

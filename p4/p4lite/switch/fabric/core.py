@@ -61,6 +61,7 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_patch": (c_int, _P, _P),
     "pf_port_link": (c_int, _P, _P),
     "pf_port_unlink": (c_int, _P),
+    "pf_open_interfaces": (c_int, _P, POINTER(c_char_p), c_uint32),
     "pf_port_interface": (c_int, _P, c_char_p),
     "pf_port_tunnel": (c_int, _P, c_int, c_char_p, c_uint32, c_uint32),
     "pf_port_tunnel_stats": (c_int, _P, "pf_tunnel_stats", c_uint32),

@@ -76,6 +76,7 @@ static void port_free(struct fabric *f, struct port *q)
 void pf_destroy(struct fabric *f)
 {
     pf_stop(f);
+    devices_close(f);
     for (struct sw *s = f->switches; s; s = s->next) /* packets may refer to any port */
         EACH_PORT(s, q) {
             device_close(f, q);

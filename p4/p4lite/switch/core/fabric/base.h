@@ -282,6 +282,9 @@ struct fabric {
     bool realtime;
     int epoll_fd, wake_fd, netlink_fd;
     struct device *devices;
+    struct device *opened; /* interfaces that no port has taken yet */
+    bool tunnels; /* there is one */
+    struct outgoing *outgoing; /* what interfaces send; NULL: there has been none */
     struct histogram lag, busy;
     uint64_t wall;          /* the clock when it was last read */
     uint64_t lag_since, lag_cpu_since, lag_events_since;

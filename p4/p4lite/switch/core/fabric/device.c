@@ -1,5 +1,6 @@
 /* Ports on network interfaces, and tunnels. Reception by a TPACKET_V2 ring (measured here: two thirds of the CPU time of
- * recvmmsg per packet, and no block time-out as V3 has), transmission past the qdisc by xdp.c, or else by sendmmsg. */
+ * recvmmsg per packet, and no block time-out as V3 has), transmission past the qdisc: by xdp.c, or of all interfaces by one
+ * sendmmsg. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +24,8 @@
 #define MIN_FRAMES 256u
 #define AHEAD 2u     /* frames; MIN_FRAMES is more */
 #define FETCHED 256u /* bytes of a frame: the ring's header and those of a packet */
+#define LEAST_PIECE 64u
+#define TOGETHER 64u /* sockets that are opened or closed at once */
 
 /* What one datagram is read into; the fabric's lock is held. */
 static uint8_t datagram[65536];
@@ -51,11 +54,78 @@ void device_loop_close(struct fabric *f)
             close(fds[i]);
     while (f->devices) {
         struct device *next = f->devices->next;
+        if (f->devices->tunnel)
+            free(f->devices->out);
         free(f->devices->tunnel);
-        free(f->devices->headers);
         free(f->devices);
         f->devices = next;
     }
+    while (f->opened) {
+        struct device *next = f->opened->next;
+        free(f->opened);
+        f->opened = next;
+    }
+    if (f->outgoing) {
+        close(f->outgoing->fd);
+        free(f->outgoing);
+    }
+}
+
+/* -- sending by one system call for many frames --------------------------------------------------------------------- */
+
+static void outgoing_flush(struct fabric *f, struct outgoing *o)
+{
+    uint32_t sent = 0;
+    while (sent < o->queued) {
+        int done = sendmmsg(o->fd, o->messages + sent, o->queued - sent, MSG_DONTWAIT);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0) {
+            o->devices[sent]->port->stats.drops[PF_D_DEVICE]++; /* down, full, or longer than its MTU: this one is lost */
+            packet_free(f, o->packets[sent++]);
+            continue;
+        }
+        for (uint32_t until = sent + (uint32_t)done; sent < until; sent++) {
+            if (o->devices[sent]->tunnel)
+                o->devices[sent]->tunnel->stats.sent++;
+            packet_free(f, o->packets[sent]);
+        }
+    }
+    o->queued = 0;
+}
+
+/* Of a frame longer than a page the kernel puts the first bytes into one piece of memory and the rest into pages: one
+ * piece for all takes a third longer. */
+static uint16_t first_piece(uint32_t len)
+{
+    uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE), first = len % page < LEAST_PIECE ? LEAST_PIECE : len % page;
+    return (uint16_t)(len > page ? first : 0);
+}
+
+static bool outgoing_put(struct fabric *f, struct device *d, struct packet *p)
+{
+    struct outgoing *o = d->out;
+    if (d->tunnel && p->len > TUNNEL_MAX_FRAME)
+        return false;
+    uint32_t n = o->queued++;
+    struct iovec *parts = o->vectors[n];
+    parts[0] = (struct iovec){o->headers[n], d->tunnel ? TUNNEL_HEADER : sizeof(struct virtio_net_hdr)};
+    parts[1] = (struct iovec){p->data, p->len};
+    struct virtio_net_hdr head = {.hdr_len = first_piece(p->len)};
+    if (d->tunnel)
+        tunnel_seal(d->tunnel, o->headers[n], p->data, p->len);
+    else
+        memcpy(o->headers[n], &head, sizeof head);
+    o->messages[n].msg_hdr = (struct msghdr){.msg_iov = parts, .msg_iovlen = 2};
+    if (!d->tunnel) {
+        o->messages[n].msg_hdr.msg_name = &d->address;
+        o->messages[n].msg_hdr.msg_namelen = sizeof d->address;
+    }
+    o->devices[n] = d;
+    o->packets[n] = p;
+    if (o->queued == BATCH)
+        outgoing_flush(f, o);
+    return true;
 }
 
 /* -- sending by AF_XDP: half the CPU time of sendmmsg --------------------------------------------------------------- */
@@ -72,12 +142,13 @@ static bool is_ethernet(const struct device *d)
 {
     struct ifreq request = {0};
     memcpy(request.ifr_name, d->name, sizeof d->name);
-    return ioctl(d->tx_fd, SIOCGIFHWADDR, &request) == 0 && request.ifr_hwaddr.sa_family == ARPHRD_ETHER;
+    return ioctl(d->rx_fd, SIOCGIFHWADDR, &request) == 0 && request.ifr_hwaddr.sa_family == ARPHRD_ETHER;
 }
 
-static void xdp_begin(struct device *d, int index, int mtu)
+/* A round sends few frames through an interface. For these a call of its own costs more than AF_XDP spares. */
+static void xdp_begin(const struct fabric *f, struct device *d, int index, int mtu)
 {
-    if (is_ethernet(d) && xdp_open(index, (uint32_t)mtu, &d->sender) != PF_OK)
+    if (!f->round_ns && is_ethernet(d) && xdp_open(index, (uint32_t)mtu, &d->sender) != PF_OK)
         errno = 0; /* there is another way */
 }
 
@@ -109,16 +180,8 @@ static void sockets_close(struct device *d)
         munmap(d->ring, (size_t)d->frame_size * d->frames);
     if (d->rx_fd >= 0)
         close(d->rx_fd);
-    if (d->tx_fd >= 0)
-        close(d->tx_fd);
     d->ring = NULL;
-    d->rx_fd = d->tx_fd = d->index = -1;
-}
-
-static int bind_to(int fd, int index, uint16_t protocol)
-{
-    struct sockaddr_ll address = {.sll_family = AF_PACKET, .sll_protocol = htons(protocol), .sll_ifindex = index};
-    return bind(fd, (struct sockaddr *)&address, sizeof address);
+    d->rx_fd = d->index = -1;
 }
 
 static int set_option(int fd, int level, int option, int value)
@@ -145,54 +208,166 @@ static int ring_make(struct device *d, int mtu)
     return 0;
 }
 
+/* The socket that all interfaces send by where AF_XDP does not. Its messages say through which. */
+static struct outgoing *interfaces_out(struct fabric *f)
+{
+    if (f->outgoing)
+        return f->outgoing;
+    struct outgoing *o = calloc(1, sizeof *o);
+    if (!o)
+        return NULL;
+    o->fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (o->fd < 0 || set_option(o->fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1) != 0 ||
+        set_option(o->fd, SOL_PACKET, PACKET_VNET_HDR, 1) != 0) {
+        int saved = errno;
+        if (o->fd >= 0)
+            close(o->fd);
+        free(o);
+        errno = saved;
+        return NULL;
+    }
+    if (set_option(o->fd, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20) != 0)
+        errno = 0; /* a lower limit of the system is no reason to refuse */
+    f->outgoing = o;
+    return o;
+}
+
 static int packet_open(struct device *d, int index, int mtu)
 {
-    d->rx_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (d->rx_fd < 0 || set_option(d->rx_fd, SOL_PACKET, PACKET_VERSION, TPACKET_V2) != 0 ||
+    struct packet_mreq promiscuous = {.mr_ifindex = index, .mr_type = PACKET_MR_PROMISC};
+    struct sockaddr_ll all = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+    if (set_option(d->rx_fd, SOL_PACKET, PACKET_VERSION, TPACKET_V2) != 0 ||
         set_option(d->rx_fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, 1) != 0 ||
         set_option(d->rx_fd, SOL_PACKET, PACKET_VNET_HDR, 1) != 0 ||
         set_option(d->rx_fd, SOL_PACKET, PACKET_COPY_THRESH, 1) != 0 ||
-        set_option(d->rx_fd, SOL_PACKET, PACKET_AUXDATA, 1) != 0 || ring_make(d, mtu) != 0)
+        set_option(d->rx_fd, SOL_PACKET, PACKET_AUXDATA, 1) != 0 || ring_make(d, mtu) != 0 ||
+        setsockopt(d->rx_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) != 0)
         return PF_E_SYSTEM;
     /* room for super-frames; a lower limit of the system is no reason to refuse */
-    if (set_option(d->rx_fd, SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20) != 0 ||
-        set_option(d->tx_fd, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20) != 0)
+    if (set_option(d->rx_fd, SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20) != 0)
         errno = 0;
-    xdp_begin(d, index, mtu);
-    return PF_OK;
+    return bind(d->rx_fd, (struct sockaddr *)&all, sizeof all) == 0 ? PF_OK : PF_E_SYSTEM;
 }
 
-/* The socket that sends by AF_PACKET holds the interface promiscuous either way. */
-static int sockets_open(struct fabric *f, struct device *d)
+/* What needs nothing of the fabric. */
+static int receiver_open(struct device *d)
 {
     struct ifreq request = {0};
     memcpy(request.ifr_name, d->name, sizeof d->name);
-    int index = (int)if_nametoindex(d->name);
-    if (index == 0) {
+    d->index = (int)if_nametoindex(d->name);
+    d->rx_fd = d->index ? socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+    if (d->index == 0)
         errno = ENODEV;
+    if (d->rx_fd < 0 || ioctl(d->rx_fd, SIOCGIFMTU, &request) != 0 || packet_open(d, d->index, request.ifr_mtu) != PF_OK) {
+        int saved = errno;
+        sockets_close(d);
+        errno = saved;
         return PF_E_SYSTEM;
     }
-    d->tx_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct packet_mreq promiscuous = {.mr_ifindex = index, .mr_type = PACKET_MR_PROMISC};
+    d->mtu = request.ifr_mtu;
+    return PF_OK;
+}
+
+static int sockets_open(struct fabric *f, struct device *d)
+{
+    if (d->rx_fd < 0 && receiver_open(d) != PF_OK)
+        return PF_E_SYSTEM;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
-    if (d->tx_fd < 0 || ioctl(d->tx_fd, SIOCGIFMTU, &request) != 0 ||
-        setsockopt(d->tx_fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promiscuous, sizeof promiscuous) != 0 ||
-        set_option(d->tx_fd, SOL_PACKET, PACKET_QDISC_BYPASS, 1) != 0)
-        goto fail;
-    if (packet_open(d, index, request.ifr_mtu) != PF_OK || bind_to(d->rx_fd, index, ETH_P_ALL) != 0 ||
-        bind_to(d->tx_fd, index, 0) != 0 ||
-        epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, d->rx_fd, &event) != 0)
-        goto fail;
-    d->index = index;
+    d->out = interfaces_out(f);
+    d->address = (struct sockaddr_ll){.sll_family = AF_PACKET, .sll_ifindex = d->index};
+    if (!d->out || epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, d->rx_fd, &event) != 0) {
+        int saved = errno;
+        sockets_close(d);
+        errno = saved;
+        return PF_E_SYSTEM;
+    }
+    xdp_begin(f, d, d->index, d->mtu);
     struct ifreq flags = {0};
     memcpy(flags.ifr_name, d->name, sizeof d->name);
-    d->up = ioctl(d->tx_fd, SIOCGIFFLAGS, &flags) == 0 && (flags.ifr_flags & IFF_UP) && (flags.ifr_flags & IFF_RUNNING);
+    d->up = ioctl(d->rx_fd, SIOCGIFFLAGS, &flags) == 0 && (flags.ifr_flags & IFF_UP) && (flags.ifr_flags & IFF_RUNNING);
     return PF_OK;
-fail:;
-    int saved = errno;
-    sockets_close(d);
-    errno = saved;
-    return PF_E_SYSTEM;
+}
+
+/* The kernel takes some milliseconds to open and to close a socket with a ring, in which it waits for other processors. It
+ * can do that for many sockets at once. */
+static void many(void *(*work)(void *), struct device *const *devices, uint32_t count)
+{
+    pthread_t threads[TOGETHER];
+    for (uint32_t from = 0; from < count; from += TOGETHER) {
+        uint32_t now = count - from < TOGETHER ? count - from : TOGETHER, begun = 0;
+        while (begun < now && pthread_create(&threads[begun], NULL, work, devices[from + begun]) == 0)
+            begun++;
+        for (uint32_t i = begun; i < now; i++)
+            work(devices[from + i]);
+        for (uint32_t i = 0; i < begun; i++)
+            pthread_join(threads[i], NULL);
+    }
+}
+
+static void *open_one(void *device)
+{
+    receiver_open(device); /* whoever takes the device tries again, and tells of an error */
+    return NULL;
+}
+
+static void *close_one(void *device)
+{
+    sockets_close(device);
+    return NULL;
+}
+
+int pf_open_interfaces(struct fabric *f, const char *const *names, uint32_t count)
+{
+    if (!f->real)
+        return PF_E_CLOCK;
+    LOCKED(f);
+    struct device **made = calloc(count ? count : 1, sizeof *made);
+    uint32_t n = 0;
+    for (; made && n < count; n++) {
+        if (strlen(names[n]) >= IFNAMSIZ || !(made[n] = calloc(1, sizeof **made)))
+            break;
+        memcpy(made[n]->name, names[n], strlen(names[n]));
+        made[n]->rx_fd = -1;
+        made[n]->next = f->opened;
+        f->opened = made[n];
+    }
+    many(open_one, made, n);
+    free(made);
+    return n == count ? PF_OK : made ? PF_E_RANGE : PF_E_MEMORY;
+}
+
+/* A device that `pf_open_interfaces` has made for an interface; NULL: none. */
+static struct device *take_opened(struct fabric *f, const char *name)
+{
+    for (struct device **at = &f->opened; *at; at = &(*at)->next)
+        if (strcmp((*at)->name, name) == 0) {
+            struct device *d = *at;
+            *at = d->next;
+            return d;
+        }
+    return NULL;
+}
+
+/* All at once, before the ports go. */
+void devices_close(struct fabric *f)
+{
+    uint32_t count = 0;
+    for (struct device *d = f->devices; d; d = d->next)
+        count += d->port && !d->tunnel;
+    for (struct device *d = f->opened; d; d = d->next)
+        count++;
+    struct device **open = calloc(count ? count : 1, sizeof *open);
+    uint32_t n = 0;
+    devices_flush(f);
+    for (struct device *d = f->devices; open && d; d = d->next)
+        if (d->port && !d->tunnel) {
+            d->queued = 0;
+            open[n++] = d;
+        }
+    for (struct device *d = f->opened; open && d; d = d->next)
+        open[n++] = d;
+    many(close_one, open, n);
+    free(open);
 }
 
 /* The port has this device from now on. */
@@ -220,34 +395,20 @@ int pf_port_interface(struct port *q, const char *name)
             return PF_E_EXISTS;
     if (q->peer_kind != PEER_EXTERNAL)
         return PF_E_BUSY;
-    struct device *d = calloc(1, sizeof *d);
-    if (!d)
-        return PF_E_MEMORY;
-    memcpy(d->name, name, length);
-    d->rx_fd = d->tx_fd = -1;
+    struct device *d = take_opened(f, name);
+    if (!d) {
+        d = calloc(1, sizeof *d);
+        if (!d)
+            return PF_E_MEMORY;
+        memcpy(d->name, name, length);
+        d->rx_fd = -1;
+    }
     int result = sockets_open(f, d);
     if (result == PF_OK)
         attach(q, d);
     else
         free(d);
     return result;
-}
-
-/* Takes over a socket where it succeeds. */
-static int tunnel_open(struct fabric *f, struct device *d, int socket)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
-    d->tx_fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-    if (d->tx_fd < 0)
-        return PF_E_SYSTEM;
-    if (epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, socket, &event) == 0) {
-        d->rx_fd = socket;
-        return PF_OK;
-    }
-    int saved = errno;
-    close(d->tx_fd);
-    errno = saved;
-    return PF_E_SYSTEM;
 }
 
 int pf_port_tunnel(struct port *q, int socket, const uint8_t *key, uint32_t from, uint32_t to)
@@ -262,10 +423,13 @@ int pf_port_tunnel(struct port *q, int socket, const uint8_t *key, uint32_t from
         return PF_E_BUSY;
     struct device *d = calloc(1, sizeof *d);
     struct tunnel *t = calloc(1, sizeof *t);
-    uint8_t (*headers)[TUNNEL_HEADER] = calloc(BATCH, sizeof *headers);
-    int result = d && t && headers ? tunnel_open(f, d, socket) : PF_E_MEMORY;
+    struct outgoing *o = calloc(1, sizeof *o);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = d};
+    int result = d && t && o ? PF_OK : PF_E_MEMORY;
+    if (result == PF_OK && epoll_ctl(f->epoll_fd, EPOLL_CTL_ADD, socket, &event) != 0)
+        result = PF_E_SYSTEM;
     if (result != PF_OK) {
-        free(headers);
+        free(o);
         free(t);
         free(d);
         return result;
@@ -274,8 +438,10 @@ int pf_port_tunnel(struct port *q, int socket, const uint8_t *key, uint32_t from
     t->from = from;
     t->to = to;
     t->epoch = clock_ns(CLOCK_REALTIME);
+    f->tunnels = true;
     d->tunnel = t;
-    d->headers = headers;
+    d->out = o;
+    d->rx_fd = o->fd = socket;
     d->up = true;
     d->index = -1;
     attach(q, d);
@@ -293,14 +459,12 @@ int pf_port_tunnel_stats(struct port *q, struct pf_tunnel_stats *out, uint32_t r
     return PF_OK;
 }
 
-static void forget_queued(struct fabric *f, struct device *d, uint32_t from)
+static void flush(struct fabric *f, struct device *d)
 {
-    for (uint32_t i = d->sender ? d->queued : from; i < d->queued; i++) {
-        if (d->port)
-            d->port->stats.drops[PF_D_DEVICE]++;
-        packet_free(f, d->out[i]);
-    }
-    d->queued = 0;
+    if (d->out)
+        outgoing_flush(f, d->out);
+    if (d->queued)
+        d->queued = xdp_flush(d->sender) ? 0 : 1;
 }
 
 void device_close(struct fabric *f, struct port *q)
@@ -308,45 +472,22 @@ void device_close(struct fabric *f, struct port *q)
     struct device *d = q->device;
     if (!d)
         return;
-    forget_queued(f, d, 0);
+    flush(f, d);
+    d->queued = 0;
     sockets_close(d);
     d->port = NULL;
     q->device = NULL;
     q->peer_kind = PEER_EXTERNAL;
 }
 
-static void flush(struct fabric *f, struct device *d)
-{
-    uint32_t sent = 0;
-    if (d->sender) {
-        d->queued = xdp_flush(d->sender) ? 0 : 1;
-        return;
-    }
-    while (sent < d->queued) {
-        int done = d->tx_fd >= 0 ? sendmmsg(d->tx_fd, d->messages + sent, d->queued - sent, MSG_DONTWAIT) : -1;
-        if (done <= 0) {
-            if (errno == EINTR && d->tx_fd >= 0)
-                continue;
-            d->port->stats.drops[PF_D_DEVICE]++; /* down, full, or longer than its MTU: this one is lost */
-            done = 1;
-            packet_free(f, d->out[sent]);
-        } else {
-            if (d->tunnel)
-                d->tunnel->stats.sent += (uint32_t)done;
-            for (int i = 0; i < done; i++)
-                packet_free(f, d->out[sent + (uint32_t)i]);
-        }
-        sent += (uint32_t)done;
-    }
-    d->queued = 0;
-}
-
 /* Returns whether something is left that the kernel has not taken. */
 bool devices_flush(struct fabric *f)
 {
     bool left = false;
+    if (f->outgoing)
+        outgoing_flush(f, f->outgoing);
     for (struct device *d = f->devices; d; d = d->next)
-        if (d->queued) {
+        if (d->queued || (d->tunnel && d->out->queued)) {
             flush(f, d);
             left |= d->queued != 0;
         }
@@ -356,30 +497,12 @@ bool devices_flush(struct fabric *f)
 void device_send(struct fabric *f, struct port *q, struct packet *p)
 {
     struct device *d = q->device;
-    if (!d) {
-        port_drop(f, q, p, PF_D_DEVICE);
-        return;
-    }
-    if (d->sender) {
+    if (d && d->sender) {
         if (xdp_send(f, d, p) && ++d->queued == BATCH)
             flush(f, d);
-        return;
+    } else if (!d || d->rx_fd < 0 || !outgoing_put(f, d, p)) {
+        port_drop(f, q, p, PF_D_DEVICE);
     }
-    struct iovec *parts = d->vectors[d->queued];
-    parts[0] = (struct iovec){p->data, p->len};
-    if (d->tunnel) {
-        if (p->len > TUNNEL_MAX_FRAME) {
-            port_drop(f, q, p, PF_D_DEVICE);
-            return;
-        }
-        tunnel_seal(d->tunnel, d->headers[d->queued], p->data, p->len);
-        parts[1] = parts[0];
-        parts[0] = (struct iovec){d->headers[d->queued], TUNNEL_HEADER};
-    }
-    d->messages[d->queued].msg_hdr = (struct msghdr){.msg_iov = parts, .msg_iovlen = d->tunnel ? 2 : 1};
-    d->out[d->queued++] = p;
-    if (d->queued == BATCH)
-        flush(f, d);
 }
 
 static void take_in(struct fabric *f, struct port *q, struct packet *p)
@@ -586,11 +709,14 @@ static void link_changed(struct fabric *f, const struct nlmsghdr *m)
         if (!d->port)
             continue;
         if (m->nlmsg_type == RTM_DELLINK && d->index == info->ifi_index) {
-            forget_queued(f, d, 0);
+            flush(f, d);
+            d->queued = 0;
             sockets_close(d);
             set_up(f, d, false);
         } else if (m->nlmsg_type == RTM_NEWLINK && name && strcmp(d->name, name) == 0) {
             if (d->index != info->ifi_index) { /* back under its name, perhaps another device */
+                flush(f, d);
+                d->queued = 0;
                 sockets_close(d);
                 bool was_up = d->up;
                 if (sockets_open(f, d) != PF_OK)

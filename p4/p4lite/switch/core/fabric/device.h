@@ -2,6 +2,7 @@
 #ifndef P4LITE_DEVICE_H
 #define P4LITE_DEVICE_H
 
+#include <linux/if_packet.h>
 #include <net/if.h>
 #include <sys/socket.h>
 
@@ -11,24 +12,34 @@
 
 #define BATCH 64u
 
+/* Frames that one system call sends. */
+struct outgoing {
+    int fd;
+    uint32_t queued;
+    struct device *devices[BATCH];
+    struct packet *packets[BATCH];
+    struct mmsghdr messages[BATCH];
+    struct iovec vectors[BATCH][2];
+    uint8_t headers[BATCH][TUNNEL_HEADER]; /* the tunnel's, or struct virtio_net_hdr */
+};
+
 struct device {
     struct device *next;
     struct port *port; /* NULL: retired; the structure stays, an epoll event may still name it */
     char name[IFNAMSIZ];
-    int rx_fd, tx_fd, index;
+    int rx_fd, index, mtu;
     bool up;
-    struct xdp *sender; /* NULL: sendmmsg by tx_fd */
+    struct sockaddr_ll address;
+    struct xdp *sender; /* NULL: `out` */
+    struct outgoing *out; /* a tunnel's own, or that of all interfaces */
     uint8_t *ring;
     uint32_t frame_size, frames, cursor;
-    uint32_t queued;
-    struct packet *out[BATCH];
-    struct mmsghdr messages[BATCH];
-    struct iovec vectors[BATCH][2];
+    uint32_t queued; /* frames for `sender` */
     struct tunnel *tunnel; /* NULL: an interface */
-    uint8_t (*headers)[TUNNEL_HEADER]; /* of what is queued */
 };
 
 void device_send(struct fabric *f, struct port *q, struct packet *p);
+void devices_close(struct fabric *f);
 void device_close(struct fabric *f, struct port *q);
 bool devices_flush(struct fabric *f);
 void device_collect_drops(struct port *q);

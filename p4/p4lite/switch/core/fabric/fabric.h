@@ -270,6 +270,9 @@ int pf_port_remove(struct port *p);
 int pf_port_patch(struct port *a, struct port *b);
 int pf_port_link(struct port *a, struct port *b);
 int pf_port_unlink(struct port *a);
+/* Opens interfaces all at once, for ports that are bound to them later: one by one takes the kernel long. It tells of none
+ * that cannot be opened: binding to it does. */
+int pf_open_interfaces(struct fabric *f, const char *const *names, uint32_t count);
 /* Binds to an interface by name; it must exist now, and is looked for again when it vanishes. */
 int pf_port_interface(struct port *p, const char *name);
 /* Makes the port one end of a link whose other end is on another machine: its frames go through a UDP socket that is bound

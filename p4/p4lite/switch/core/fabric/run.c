@@ -13,8 +13,10 @@
  * takes, so that looking in vain at most doubles the cost. Under load this spares the call, the sender's wake-up of
  * another CPU, and batches of few packets. */
 #define LOOK_NS 10000u
-/* How long rounds look at rings alone; then epoll tells of tunnels, links and wake-ups, too. */
+/* How long the loop looks at rings alone; then epoll tells of tunnels, links and wake-ups, too. */
 #define ASK_NS 50000u
+/* And in rounds, during which it sleeps. */
+#define ASK_ROUNDS 8u
 /* How long packets gather in the rings between two looks. */
 #define GATHER_NS 5000u
 
@@ -284,7 +286,8 @@ static void take_from(struct fabric *f, struct device *d)
         f->now = wall;
     device_receive(f, d);
     run_real(f);
-    devices_flush(f);
+    if (!f->round_ns) /* one call sends what a round has for all interfaces */
+        devices_flush(f);
     if (atomic_load_explicit(&f->lock.waiting, memory_order_relaxed) > 0) {
         p4_unlock(&f->lock);
         p4_lock_packets(&f->lock);
@@ -356,7 +359,8 @@ static void *loop(void *argument)
     while (!atomic_load(&f->stop_requested)) {
         if (f->busy_poll_ns && clock_read(f) - last_work < f->busy_poll_ns)
             wait = 0;
-        bool ask = !looking || last_work - asked >= ASK_NS;
+        uint64_t patience = !f->round_ns ? ASK_NS : f->tunnels ? 0 : ASK_ROUNDS * f->round_ns;
+        bool ask = !looking || last_work - asked >= patience;
         int count = ask ? wait_for(f, events, looking ? 0 : wait) : 0;
         p4_lock_packets(&f->lock);
         uint64_t began = clock_read(f), events_before = f->events;
@@ -379,14 +383,14 @@ static void *loop(void *argument)
             last_work = ended;
         }
         if (work) {
-            looking = began - last_input < LOOK_NS && !f->round_ns;
+            looking = f->round_ns || began - last_input < LOOK_NS;
             last_input = ended;
-        } else if (ended - last_input >= LOOK_NS) {
+        } else if (f->round_ns || ended - last_input >= LOOK_NS) {
             looking = false;
         }
         uint64_t next = next_time(f);
         p4_unlock(&f->lock);
-        if (looking)
+        if (looking && !f->round_ns)
             gather(f, began, next);
         if (f->round_ns) {
             rest(f, began);
