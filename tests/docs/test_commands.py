@@ -119,7 +119,6 @@ ELSEWHERE: list[tuple[str, str, str]] = [
     (r"python docs/lua\.py .*", "writes into the page; a test compares", "tests/hosts/tools/test_tools.py"),
     (r"python -m mrc_host\.build", "half a minute of two cores, done by `make setup`", "tests/proto/test_native.py"),
     (r"python -m benchmarks( .*)?", "measures for minutes", ""),
-    (r"python -m timeit .*", "measures", ""),
     (r".*pytest tests/lab/test_figures\.py", "a test itself, which takes minutes", "tests/lab/test_figures.py"),
     (r"p4lite switch( -i .*)?", "serves until it is ended; -i needs root", "tests/switch/test_switch_cli.py"),
     (r"tshark .*", "needs a capture", "tests/hosts/tools/test_tools.py"),
