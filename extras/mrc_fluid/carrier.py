@@ -39,10 +39,9 @@ MANY, FEWER = 4096, 16
 
 @dataclass(frozen=True)
 class Shares:
-    """What queue pairs carry, payload bytes per ns; the queueing delay of their packets, s; the tails of messages; the
-    share of what they want that links
-    between switches hold back; packets per second that grey elements lose; and seconds from one use of a dead EV to the
-    next by plane and queue pair, where any have yet to be found."""
+    """Payload of queue pairs, bytes per ns; the queueing delay of their packets, s; the tails of messages; the share of
+    what they want that links between switches hold back; packets per second that grey elements lose; and seconds from
+    one use of a dead EV to the next by plane and queue pair, where any have yet to be found."""
 
     rates: Floats
     waits: Floats

@@ -20,7 +20,7 @@ MOST_PACKETS = 64
 
 @dataclass(frozen=True)
 class Trims:
-    """What a slow plane does to the last packets of queue pairs, of those with more than 0 `trimmed`.
+    """Effect of a slow plane on the last packets of queue pairs, of those with more than 0 `trimmed`.
 
     `trimmed`: the share of packets, which are sent again after `again`; `slow`: the share of those that pass in that
     plane, and wait `late` there; a packet leaves every `gap`, and `window` of them are under way. `ahead`: packets that

@@ -40,8 +40,8 @@ class Transfer:
 
 @dataclass(frozen=True)
 class TransferResult:
-    """When each transfer ended (acknowledged at its requestor), s, `[draw, transfer]`: what decides single packets is
-    drawn as often. What failures lost, in packets; EVs that are ASSUMED_BAD at the end."""
+    """Ends of transfers (acknowledged at their requestors), s, `[draw, transfer]`: what decides single packets is drawn
+    as often. What failures lost, in packets; EVs that are ASSUMED_BAD at the end."""
 
     ends_s: Floats
     lost: float

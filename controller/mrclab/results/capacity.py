@@ -1,4 +1,4 @@
-"""What became of the capacity of the hosts' ports in a run: payload, what travels beside it, and what stayed unused."""
+"""Use of the capacity of the hosts' ports in a run: payload, what travels beside it, and what stayed unused."""
 
 from __future__ import annotations
 

@@ -469,7 +469,7 @@ class Arg(Node):
 
 
 class CallKind(Enum):
-    """What a call does."""
+    """Kind of thing that a call runs."""
 
     ACTION = "action"
     FUNCTION = "function"
