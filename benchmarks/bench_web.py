@@ -27,6 +27,7 @@ from mrc_host.requests import GetView
 from mrc_topo.labfile import load_lab
 from mrclab.lab import lifecycle
 from mrclab.lab.hosts.hostclient import ask_all
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunDir
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
@@ -191,7 +192,7 @@ def lab_cost() -> None:
                 f"new values of hosts {median(host_rates):.1f}, of ports {median(port_rates):.1f} times a second"
             )
         finally:
-            lifecycle.down(name)
+            rundir.down(name)
             del os.environ["MRCLAB_RUN"]
 
 

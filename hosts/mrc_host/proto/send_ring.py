@@ -65,12 +65,12 @@ class SendRing:
         """
         ring = self.senders
         stuck = 0  # senders seen in a row that have nothing for this port
-        blocked: list[Qpcc] | None = None  # window closed, or this port has run ahead of the others
+        blocked: tuple[Qpcc, ...] = ()  # window closed, or this port has run ahead of the others
         held = 0  # their senders in the ring
         while stuck + held < len(ring):
             sender = ring[0]
             qpcc = sender.qpcc
-            if blocked is not None and qpcc in blocked:
+            if blocked and qpcc in blocked:
                 ring.rotate(-1)
                 continue
             try:
@@ -89,7 +89,7 @@ class SendRing:
                 ring.rotate(-1)
                 stuck += 1
             elif sent == AHEAD:
-                blocked = [*blocked, qpcc] if blocked is not None else [qpcc]
+                blocked += (qpcc,)
                 held += qpcc.in_ring
                 stuck = 0
             elif sent == BUDGET:
@@ -104,7 +104,7 @@ class SendRing:
                 if sent == WINDOW:
                     sender.waiting = True
                     qpcc.waiting.append(sender)
-                    blocked = [*blocked, qpcc] if blocked is not None else [qpcc]
+                    blocked += (qpcc,)
                     held += qpcc.in_ring
                     stuck = 0
                 elif qpcc.waiting:
