@@ -21,7 +21,7 @@ from mypy_extensions import i64
 
 from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
 from mrc_host.proto.wire.framing import append_words
-from mrc_host.proto.wire.reading import u16
+from mrc_host.proto.wire.icrc import wire_length
 
 FOREVER: Final = (1 << 61) - 1
 DROPPED: Final = -1  # in the place of when the link is free
@@ -374,7 +374,7 @@ class VirtualDriver:
         length: i64 = len(packet) + self._header_bytes
         told = length
         if self.length_only:
-            missing: i64 = 40 + u16(packet, 4) - len(packet)  # the length of an IPv6 packet less what is there
+            missing: i64 = wire_length(packet) - len(packet)
             length += missing
             told = length | missing << 32
         rate = port.rate
