@@ -23,6 +23,7 @@ from mrc_fluid import kernels
 from mrc_fluid.calibration import produce, report
 from mrc_fluid.clusterfile import load_cluster
 from mrclab.lab import lifecycle
+from mrclab.lab.records import rundir
 from mrclab.lab.requested import LabRequest
 from mrclab.runs.execute import execute
 from mrclab.runs.experiment import load_experiment
@@ -106,7 +107,7 @@ def lab(chromium: Any) -> None:
                 made.evaluate("mrclab.fabric.choose('p2-t1.1')")
                 save(made, "lab")
         finally:
-            lifecycle.down("default")
+            rundir.down("default")
 
 
 def run(chromium: Any) -> None:

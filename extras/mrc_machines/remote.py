@@ -37,6 +37,7 @@ from mrc_topo.base.plain import encode
 from mrc_topo.placement import MACHINE, Placement, TunnelEnd
 from mrclab.lab import lifecycle
 from mrclab.lab.processes.namespaces import has_time_namespaces
+from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LabRecord
 from mrclab.lab.records.rundir import PART_VARIABLE, PARTS, RunDir, RunError, base, check_ours
 from mrclab.lab.requested import LabRequest
@@ -279,7 +280,7 @@ class RemoteLabAgent:
         run, job = self.run, self._job
         while run is not None:
             with contextlib.suppress(RunError):
-                lifecycle.down(run.name)
+                rundir.down(run.name)
             if job is None or not job.is_alive():
                 break
             job.join(LOOK_S)

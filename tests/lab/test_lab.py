@@ -11,6 +11,7 @@ import pytest
 
 from mrclab.lab import lifecycle
 from mrclab.lab.hosts import inside
+from mrclab.lab.records import rundir
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
 from mrclab.lab.session.real import RealSession
@@ -142,4 +143,4 @@ def test_one_process_per_switch_with_veth_links(tmp_path: pathlib.Path) -> None:
         with session(lab, "real") as made:
             assert len(made.target.clients) == 8  # type: ignore[attr-defined]
     finally:
-        lifecycle.down("tiny")
+        rundir.down("tiny")

@@ -17,6 +17,7 @@ from mrclab.cli.status import lab_status
 from mrclab.lab import lifecycle
 from mrclab.lab.faults.action import Action, FailureError
 from mrclab.lab.hosts.hostclient import HostClient
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import closing
@@ -123,7 +124,7 @@ def test_every_byte_arrives_and_every_failure_is_felt_and_mended(lab: str) -> No
             assert any("p0-t0.1 is frozen: a signal has stopped it" in line for line in status.harm)
             assert (status.switch, status.compiler) == (topology.lab.switch, topology.lab.compiler)
     finally:
-        lifecycle.down(name)
+        rundir.down(name)
     assert not RunDir(name).exists()
 
 
@@ -196,7 +197,7 @@ def test_a_crowded_link_marks_and_a_crowded_host_port_trims(
             # Hosts hear of every trimmed packet.
             assert result.totals()["trims"] > 0
     finally:
-        lifecycle.down(name)
+        rundir.down(name)
 
 
 def alive(words: str) -> list[str]:
@@ -236,7 +237,7 @@ def test_a_switch_that_dies_ends_the_run_and_is_named(lab: str) -> None:
         with pytest.raises(RunError, match=f"is damaged: {victim} was killed by SIGKILL"):
             execute(experiment, live=False)
     finally:
-        lifecycle.down(name)
+        rundir.down(name)
 
 
 def kill_when_data_flows(name: str, role: str) -> None:

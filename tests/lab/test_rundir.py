@@ -13,6 +13,7 @@ import pytest
 
 from mrclab.lab import lifecycle
 from mrclab.lab.processes.process import Process
+from mrclab.lab.records import rundir
 from mrclab.lab.records.record import LabFolder, LabRecord, LabState, last_line, read_untrusted
 from mrclab.lab.records.rundir import RunDir, RunError, all_runs, base, locked
 
@@ -82,7 +83,7 @@ def test_a_lab_of_another_version_is_left_alone_and_can_be_ended() -> None:
     assert lifecycle.cleanup(heard.append) == {}
     assert len(heard) == 1
     assert "left alone" in heard[0]
-    assert lifecycle.down("one") == [f"lab (pid {process.pid})"]
+    assert rundir.down("one") == [f"lab (pid {process.pid})"]
     assert process.wait(60) == -signal.SIGTERM
 
 

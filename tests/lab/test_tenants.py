@@ -15,6 +15,7 @@ from mrc_topo.labfile import load_lab, parse_lab
 from mrc_topo.topology import Topology
 from mrclab.lab import describe, lifecycle
 from mrclab.lab.faults.action import Action
+from mrclab.lab.records import rundir
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import closing
 from mrclab.lab.session.real import RealSession
@@ -192,4 +193,4 @@ def test_tenants_are_apart_on_the_real_clock_and_after_a_reboot(
             if switch == "p4lite":
                 assert session.program_counters()["drop_tenant_denied"] > 0
     finally:
-        lifecycle.down(name)
+        rundir.down(name)

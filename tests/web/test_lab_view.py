@@ -10,6 +10,7 @@ import pytest
 
 from mrc_topo.base.interruption import Interrupted
 from mrclab.lab import lifecycle
+from mrclab.lab.records import rundir
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.real import RealSession
 from mrclab.runs.runner import WorkloadRun
@@ -75,7 +76,7 @@ def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
             state = view.until(lambda state: state["job"] and not state["job"]["running"], LONG_S)
             assert state["job"] is not None
             assert state["job"]["verdict"] == "passed", state["job"]
-            lifecycle.down("tiny")
+            rundir.down("tiny")
             up = False
             state = view.until(lambda state: state["phase"] == "lost", LONG_S)
             assert state["problem"]
@@ -85,4 +86,4 @@ def test_a_lab_is_watched_broken_and_mourned(tmp_path: pathlib.Path) -> None:
             shown.view.close()
     finally:
         if up:
-            lifecycle.down("tiny")
+            rundir.down("tiny")

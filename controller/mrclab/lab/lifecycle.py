@@ -37,9 +37,6 @@ from mrclab.lab.records.rundir import (
     claimed,
     is_locked,
 )
-from mrclab.lab.records.rundir import (
-    down as down,
-)
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.spread import SliceOfLab, machines_of
 from mrclab.lab.switches import forwarders

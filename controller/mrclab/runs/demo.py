@@ -26,6 +26,7 @@ from mrc_topo.base.interruption import Interrupted, interruptible
 from mrc_topo.labfile import at_rate, load_lab
 from mrc_topo.units import format_rate
 from mrclab.lab import lifecycle
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.results import resultdir
@@ -231,7 +232,7 @@ class Demo:
                     break
         finally:
             with contextlib.suppress(RunError):  # it is gone already
-                lifecycle.down("demo")
+                rundir.down("demo")
         self.held = all(each.holds for each in verdicts) and not self.failed
         return all(each.passed for each in verdicts) and not self.failed, all(each.valid for each in verdicts)
 

@@ -18,6 +18,7 @@ from mrclab.lab import describe
 from mrclab.lab import policies as own
 from mrclab.lab.faults.ledger import UnsettledError
 from mrclab.lab.processes.process import Process, several
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunDir, RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session.base import Session
@@ -161,8 +162,7 @@ def _down_apart(name: str) -> None:
 
 def _down(run: RunDir, first: Process | None) -> None:
     """Take the lab with this first process down, unless another process already does."""
-    from mrclab.lab import lifecycle
 
     with contextlib.suppress(RunError):
         if first is None or run.read().first == first:
-            lifecycle.down(run.name)
+            rundir.down(run.name)
