@@ -168,7 +168,7 @@ def test_windows_grow_less_where_samples_of_the_slow_plane_are_told(monkeypatch:
     seen = passed * state._seen(np.full(8, 300.0), halves)
     assert (seen[0] > 0).all()
     assert ((wait[0] - wait[1]) / SHALLOW.target > 1).all()
-    # All that is told of the slow plane adds nothing.
+    # Samples from the slow plane let windows grow by nothing.
     assert (state.grows < state.passed).all()
     assert (state.grows > passed[1:].sum(axis=0) / 4).all()
 

@@ -3,8 +3,6 @@
  */
 #include "crc32.h"
 
-#include <string.h>
-
 static uint32_t table[8][256];
 
 __attribute__((constructor)) static void fill(void)

@@ -27,8 +27,8 @@ enum {
 /* CRCs are remainders of polynomials; in a uint32_t the coefficient of x^0 is the highest bit. */
 static const uint32_t POLYNOMIAL = 0xEDB88320u;
 
-/* Of a UDP length: x to the bits of what lies behind the masked bytes, and the rest of the constant. Whoever calls
- * holds Python's lock; a power of 0 is not known yet.
+/* For each UDP length: the power of x by which the CRC up to the masked bytes is multiplied, and what is added to the
+ * product. A power of 0 has not been computed yet. Callers hold Python's lock.
  */
 static struct {
     uint32_t power, rest;

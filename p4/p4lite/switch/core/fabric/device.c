@@ -306,7 +306,7 @@ static void many(void *(*work)(void *), struct device *const *devices, uint32_t 
 
 static void *open_one(void *device)
 {
-    receiver_open(device); /* whoever takes the device tries again, and tells of an error */
+    receiver_open(device); /* the next caller that takes the device tries again, and reports an error */
     return NULL;
 }
 
