@@ -18,6 +18,7 @@ from mrc_host.answers import HostFidelity, LagSummary
 from mrc_topo.base.interruption import Interrupted
 from mrc_topo.labfile import load_lab
 from mrclab.lab import lifecycle
+from mrclab.lab.records import rundir
 from mrclab.lab.records.rundir import RunError
 from mrclab.lab.requested import LabRequest
 from mrclab.lab.session import fidelity
@@ -167,7 +168,7 @@ def test_what_must_hold_decides_and_times_count_when_the_machine_kept_up(
             raise RunError("it is gone already")
 
     monkeypatch.setattr(lifecycle, "up", up)
-    monkeypatch.setattr(lifecycle, "down", down)
+    monkeypatch.setattr(rundir, "down", down)
     scripted = Scripted(tmp_path, ROCE | endings)
     assert scripted.go("real", 10) is good
     assert [name for name in scripted.ran if not name.startswith("link")] == ran
@@ -178,7 +179,7 @@ def test_an_interrupted_demonstration_runs_nothing_more_and_takes_its_lab_down(
 ) -> None:
     downs: list[str] = []
     monkeypatch.setattr(lifecycle, "up", lambda *_: None)
-    monkeypatch.setattr(lifecycle, "down", downs.append)
+    monkeypatch.setattr(rundir, "down", downs.append)
     runs: list[str] = []
 
     def execute(experiment: Experiment, *_: object, **__: object) -> Any:
