@@ -22,8 +22,8 @@ class CapacityUse:
         headers: of the packets that carried it, down to Ethernet's.
         answers: SACKs, ACKs and NACKs.
         again: whole packets that were sent more than once, because they were trimmed or lost.
-        other: probes and the rest.
-        unused: no packet was there to be sent.
+        other: probes and the rest of what the endpoints sent.
+        unused: no packet was there to be sent, but for probes of the Clustermapper.
         rtt_ns: mean of the smoothed RTTs to all peers at the end; 0: none was measured.
         window: what the largest window to one destination carries in this RTT; None: no RTT, or none is set.
     """
