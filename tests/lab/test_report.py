@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from mrc_host import running
+from mrc_host.answers import MrcHostStatistics
 from mrc_topo import draw
 from mrc_topo.base import look
 from mrc_topo.labfile import load_lab
@@ -24,6 +25,7 @@ from mrclab.results.expectation import Evidence, Expectation
 from mrclab.results.record import RunResult, fidelity_of
 from mrclab.runs import execute
 from mrclab.runs.experiment import Experiment, ExperimentStep, Workload
+from support.lab.labs import lab_file
 from support.lab.results import result_of
 
 LINK, SWITCH = "p0-t0.0--p0-t1.0", "p1-t0.0"
@@ -70,10 +72,59 @@ def test_use_of_the_capacity_of_the_ports_adds_up(outcome: Run) -> None:
     whole = TOPOLOGY.lab.host_rate_bps * len(result.ranks)
     assert use.payload == pytest.approx(result.mean_goodput_bps() / whole)
     # Without other packets the counters of the ports are those of queue pairs, with the sizes of their packets.
-    assert use.other < 0.01
+    assert use.other < 0.02
     assert 0 < use.again < use.headers < use.payload
-    dropped = dataclasses.replace(result, counted={})
-    assert capacity.use_of(dropped, TOPOLOGY) is None
+
+
+def test_use_of_the_capacity_of_the_ports_by_hand(outcome: Run, tmp_path: pathlib.Path) -> None:
+    topology = load_lab(lab_file(tmp_path, "tiny", link_overhead=24, cc={"max_wnd": "64KiB"}))
+    # Headers: Ethernet 14, SRv6 40, IPv6 40, UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ICRC 4; the overhead of a link.
+    beside, whole = 142 + 24, 1024 + 142 + 24
+    answers = 900 * (154 + 24) + 50 * (122 + 24) + 10 * (138 + 24)
+    other = 7 * (14 + 24 + 100)
+    carried = 980 * (beside + 1024) + answers + 20 * whole + other
+    counts = {
+        "requestor.packets_sent": 1000,
+        "responder.payload_bytes_placed": 980 * 1024,
+        "responder.sacks_sent": 900,
+        "responder.acks_sent": 50,
+        "responder.nacks_sent": 10,
+        "retransmissions": 20,
+        "endpoint.datagrams_sent": 1967,
+        "ports.sent_bytes": carried - 1967 * (14 + 24),
+    }
+    statistics = outcome.result.statistics["h0"]
+    assert isinstance(statistics, MrcHostStatistics)
+    peer = statistics.peers[0]
+    peers = [dataclasses.replace(peer, cc=dataclasses.replace(peer.cc, srtt_ns=ns)) for ns in (2_000_000, 0, 4_000_000)]
+    result = dataclasses.replace(
+        outcome.result,
+        ranks=outcome.result.ranks[:3],
+        counted={"h0": counts, "h1": dict.fromkeys(counts, 0), "h3": {"retransmissions": 0}},
+        statistics=outcome.result.statistics
+        | {host: dataclasses.replace(statistics, peers=[]) for host in ("h1", "h2", "h3")}
+        | {"h0": dataclasses.replace(statistics, peers=peers)},
+    )
+    rate = topology.lab.host_rate_bps
+    capacity_bytes = rate * 3 * result.busy_s / 8
+    assert carried < capacity_bytes
+    use = capacity.use_of(result, topology)
+    assert use is not None
+    shares = {
+        "payload": 980 * 1024,
+        "headers": 980 * beside,
+        "answers": answers,
+        "again": 20 * whole,
+        "other": other,
+        "unused": capacity_bytes - carried,
+    }
+    assert dataclasses.asdict(use) == pytest.approx(
+        {name: count / capacity_bytes for name, count in shares.items()}
+        | {"rtt_ns": 3_000_000, "window": 64 * 1024 * 8 / 0.003 / rate}
+    )
+    for lacking in counts:
+        fewer = {name: count for name, count in counts.items() if name != lacking}
+        assert capacity.use_of(dataclasses.replace(result, counted={"h0": fewer}), topology) is None
 
 
 @pytest.fixture(scope="module")

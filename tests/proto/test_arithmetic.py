@@ -167,13 +167,15 @@ def test_rule_d_timeout_is_linear_then_exponential() -> None:
 # --- timers ---
 
 
-@given(st.lists(st.tuples(st.sampled_from(("arm", "by", "cancel", "pop")), st.integers(0, 3), st.integers(0, 50))))
+@given(
+    st.lists(st.tuples(st.sampled_from(("arm", "by", "cancel", "all", "pop")), st.integers(0, 3), st.integers(0, 50)))
+)
 def test_timer_queue_agrees_with_a_model(steps: list[tuple[str, int, int]]) -> None:
     queue = TimerQueue()
     owners = [Timed() for _ in range(4)]
     model: dict[tuple[TimerKind, Timed], int] = {}
     for what, number, time in steps:
-        kind, owner = TimerKind(number % 2), owners[number]
+        kind, owner = (TimerKind.RETRANSMIT, TimerKind.RESUME)[number % 2], owners[number]  # the first and the last
         if what == "arm":
             queue.arm(kind, owner, time)
             model[kind, owner] = time
@@ -183,6 +185,9 @@ def test_timer_queue_agrees_with_a_model(steps: list[tuple[str, int, int]]) -> N
         elif what == "cancel":
             queue.cancel(kind, owner)
             model.pop((kind, owner), None)
+        elif what == "all":
+            queue.cancel_owner(owner)
+            model.pop((kind, owner), None)
         else:
             due = queue.pop_due(time)
             if due is None:
@@ -191,6 +196,20 @@ def test_timer_queue_agrees_with_a_model(steps: list[tuple[str, int, int]]) -> N
                 assert model.pop(due) <= time
         assert queue.next_deadline() == min(model.values(), default=None)
         assert all(queue.is_armed(kind, owner) == ((kind, owner) in model) for kind in TimerKind for owner in owners)
+
+
+def test_timers_are_due_in_order_after_dead_entries_were_swept() -> None:
+    queue, rng = TimerQueue(), random.Random(1)
+    owners = [Timed() for _ in range(200)]
+    for _ in range(10):  # they are swept when four of five are dead, and timers are armed after that
+        for owner in owners:
+            queue.arm(TimerKind.RETRANSMIT, owner, rng.randrange(10**6))
+    due = []
+    while (deadline := queue.next_deadline()) is not None:
+        due.append(deadline)
+        assert queue.pop_due(deadline) is not None
+    assert due == sorted(due)
+    assert len(due) == len(owners)
 
 
 # --- planes ---

@@ -22,8 +22,8 @@ class CapacityUse:
         headers: of the packets that carried it, down to Ethernet's.
         answers: SACKs, ACKs and NACKs.
         again: whole packets that were sent more than once, because they were trimmed or lost.
-        other: probes and the rest.
-        unused: no packet was there to be sent.
+        other: probes and the rest of what the endpoints sent.
+        unused: no packet was there to be sent, but for probes of the Clustermapper.
         rtt_ns: mean of the smoothed RTTs to all peers at the end; 0: none was measured.
         window: what the largest window to one destination carries in this RTT; None: no RTT, or none is set.
     """
@@ -62,11 +62,11 @@ def use_of(result: RunResult, topology: Topology) -> CapacityUse | None:
     capacity = lab.host_rate_bps * len(result.ranks) * result.busy_s / 8
     counted = {name: result.counter(name) for name in (
         "responder.payload_bytes_placed", "responder.sacks_sent", "responder.acks_sent", "responder.nacks_sent",
-        "ports.sent_bytes", "retransmissions",
+        "ports.sent_bytes", "endpoint.datagrams_sent", "retransmissions",
     )}  # fmt: skip
     if not sent or not capacity or None in counted.values():
         return None
-    placed, sacks, acks, nacks, on_ports, again = (count or 0 for count in counted.values())
+    placed, sacks, acks, nacks, on_ports, packets, again = (count or 0 for count in counted.values())
     cost = wire.costs(topology, "mrc", 1, lab.path_mtu)
     around = wire.ETHERNET_BYTES + lab.link_overhead
     headers = (sent - again) * (cost.frame_bytes - lab.path_mtu)
@@ -74,7 +74,7 @@ def use_of(result: RunResult, topology: Topology) -> CapacityUse | None:
         count * wire.message_bytes(topology, opcode) for count, opcode in ((acks, Opcode.ACK), (nacks, Opcode.NACK))
     )
     repeated = again * cost.frame_bytes
-    carried = on_ports + around * (sent + sacks + acks + nacks)
+    carried = on_ports + around * packets
     hosts = [each for each in result.statistics.values() if isinstance(each, MrcHostStatistics)]
     rtts = [peer.cc.srtt_ns for each in hosts for peer in each.peers if peer.cc.srtt_ns]
     rtt_ns = sum(rtts) / len(rtts) if rtts else 0.0

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.drivers.surface import NodeInterface
+from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
 from mrc_host.drivers.virtual import VirtualDriver
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port
 from p4lite.switch.fabric.values import QueueLimits
@@ -90,7 +91,7 @@ links = st.builds(
     reorder_extra_ns=st.just(2 * GRID_NS),
     duplicate=st.sampled_from((0.0, 0.0, 0.3)),
     overhead_bytes=st.sampled_from((0, 24)),
-    host_queue_bytes=st.sampled_from((0, 0, 500)),
+    host_queue_bytes=st.sampled_from((0, 0, 300)),  # three packets of 100 fill it
 )
 #: (kind, which host or cable, settings); done between two calls.
 acts = st.one_of(
@@ -235,3 +236,79 @@ def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) 
             found[way] = play(world, way, own)
     for key, expected in found[ONE_BY_ONE].items():
         assert found[BATCHED][key] == expected, key
+
+
+class Delivering:
+    """A fabric that delivers what it is told to, to one port."""
+
+    surprises = 0
+
+    def __init__(self) -> None:
+        self.headers = [b""]
+        self.now_ns = self.known_ns = 0
+        self.count = 0  # of packets to deliver
+        self.sent = 0
+
+    def lookahead_ns(self) -> int:
+        return US
+
+    def transmitters(self) -> list[tuple[int, int, int, int, int]]:
+        return [(0, 0, 0, 0, 0)]
+
+    def transmitter(self, place: int) -> tuple[int, int, int, int, int]:
+        return 0, 0, 0, 0, 0
+
+    def send(self, words: bytearray, parts: list[bytes]) -> None:
+        self.sent += len(parts)
+
+    def exchange(
+        self, words: bytearray, parts: list[bytes], limit_ns: int, foresee_ns: int
+    ) -> list[tuple[int, int, bytes, int]]:
+        self.now_ns = self.known_ns = limit_ns
+        arrivals, self.count = [(limit_ns, 0, b"packet", 0)] * self.count, 0
+        return arrivals
+
+
+HOLD, KILL, RELEASE, REPLACE = "hold", "kill", "release", "replace"
+
+
+@pytest.mark.parametrize(
+    ("history", "read", "unread"),
+    [
+        ([HOLD, 3, RELEASE, 1], 4, 0),
+        ([HOLD, 3, HOLD, 1, RELEASE], 4, 0),
+        ([HOLD, RING_PACKETS + 2, RELEASE, 1], RING_PACKETS + 1, 2),
+        ([HOLD, 3, REPLACE, 1], 1, 3),
+        ([KILL, 3, RELEASE], 0, 3),
+        ([KILL, 3, HOLD, 1, RELEASE], 0, 4),
+        ([HOLD, 3, KILL, 1, REPLACE, 1], 1, 4),
+    ],
+)
+def test_what_arrives_at_a_node_that_does_not_run_waits_for_it_or_is_lost(
+    history: list[str | int], read: int, unread: int
+) -> None:
+    log: list[Any] = []
+    rng = random.Random(1)
+    rng.random = lambda: 1.0  # type: ignore[method-assign]  # it answers nothing
+    fabric = Delivering()
+    driver = VirtualDriver(fabric, {"h0": Scripted("h0", 1, rng, log)}, {"h0": [0]}, MTU)
+    for what in history:
+        if isinstance(what, int):
+            fabric.count = what
+            driver.run_until(driver.now + GRID_NS)
+        elif what in (HOLD, KILL):
+            driver.hold("h0", dead=what == KILL)
+        else:
+            driver.release("h0", Scripted("h0", 1, rng, log) if what == REPLACE else None)
+    assert sum(line[-1] == b"packet" for line in log) == read
+    assert driver.unread("h0") == [unread]
+
+
+def test_what_a_command_makes_a_node_send_is_on_its_link_before_the_next_command() -> None:
+    fabric = Delivering()
+    node = Scripted("h0", 1, random.Random(1), [])
+    driver = VirtualDriver(fabric, {"h0": node}, {"h0": [0]}, MTU)
+    for number, command in enumerate((driver.touch, driver.release), 1):
+        node.waiting[0] = [bytes(60)]
+        command("h0")
+        assert fabric.sent == 2 * number, "a header and a packet each"

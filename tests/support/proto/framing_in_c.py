@@ -78,8 +78,12 @@ def case(rng: random.Random) -> tuple[Any, ...]:
     tail = "".join(rng.choice(("B", "H", "I", "Q", "b", "h", "i", "x", "3x", "26x")) for _ in range(rng.randint(0, 9)))
     form = HEAD + tail
     size = rng.choice((0, 1, 3, 4, 5, 64, 255, 1024, 4096, rng.randint(0, 9000)))
+    if rng.random() < 0.01:
+        size = rng.randint(32_000, 65_000)
     offset = rng.choice((0, 0, 7, 4096))
     payload = rng.randbytes(offset + size + rng.choice((0, 0, 9)))
+    if rng.random() < 0.01:
+        offset = -1
     if rng.random() < 0.01 and size:
         payload = payload[: offset + size - 1]
     length = struct.calcsize(form) - 40 + size + (-size & 3) + 4

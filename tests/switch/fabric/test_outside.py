@@ -9,6 +9,7 @@ import pytest
 
 from p4lite.switch.fabric import outside as module
 from p4lite.switch.fabric.fabric import Fabric, FabricError, LinkSettings
+from p4lite.switch.fabric.outside import MISSING_SHIFT
 from support.switch.hand_program import HandProgram, Op, packet
 from support.switch.words import words
 
@@ -58,6 +59,25 @@ def test_what_is_sent_arrives_and_the_links_are_as_told() -> None:
     assert outside.transmitters()[0] == (RATE_BPS, 20, 1000, took, rest)
     outside.send(words(1, 100, outside.now_ns, 0), [head, body])
     assert outside.surprises == 1, "its link is not free at once"
+    outside.exchange(words(), [], 10**9)
+    assert outside.surprises == 1, "until the links are looked at again"
+
+
+def test_links_are_looked_at_as_they_are_now() -> None:
+    fabric = joined()
+    outside = fabric.outside([(fabric.switch(1).port(1), b"")])
+    fabric.run_until(10**6)
+    outside.transmitters()
+    assert (outside.now_ns, outside.known_ns) == (10**6, 10**6), "another caller has run the fabric"
+
+
+def test_of_a_frame_shorter_than_the_header_nothing_arrives() -> None:
+    fabric = joined()
+    frame = packet(Op.TRUNCATE, 2, second=50, stamp=False)
+    outside = fabric.outside([(fabric.switch(1).port(number), frame[:60]) for number in (1, 2)])
+    outside.transmitters()
+    arrivals = outside.exchange(words(0, 100, 0, 0), [frame], 10**9)
+    assert [arrival[1:] for arrival in arrivals] == [(1, b"", 0)]
 
 
 def test_what_is_certain_to_arrive_is_told_before_its_time() -> None:
@@ -93,6 +113,7 @@ def test_what_cannot_be_sent_names_the_port_and_the_reason() -> None:
         ([1, 100, 10**6 - DELAY_NS - 1, 0], "port 2|p2.*994999 ns is past"),
         ([2, 100, 10**6, 0], "p3.*not external"),
         ([0, 70_000, 10**6, 0], "p1.*70000 bytes are more than 65536"),
+        ([0, 70_000 | 1 << MISSING_SHIFT, 10**6, 0], "p1.*70000 bytes are more than 65536"),
     ):
         with pytest.raises(FabricError, match=reason):
             outside.send(words(*GOOD, *numbers), [frame] * 701)
@@ -100,7 +121,7 @@ def test_what_cannot_be_sent_names_the_port_and_the_reason() -> None:
             outside.exchange(words(*numbers), [frame] * 700, 10**7)
     assert switch.port(1).stats().rx_packets == 0
     fabric.run_until(10**8)
-    assert switch.port(1).stats().rx_packets == 3, "those before the one that was refused"
+    assert switch.port(1).stats().rx_packets == 4, "those before the one that was refused"
 
 
 def test_no_port_and_no_byte_is_read_that_is_not_there(way: str) -> None:
