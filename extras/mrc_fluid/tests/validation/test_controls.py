@@ -10,7 +10,7 @@ import pytest
 
 from mrc_fluid import kernels
 from mrc_fluid.validation import controls, fluid, packets
-from mrc_fluid.validation.causes import CAUSES
+from mrc_fluid.validation.causes import CAUSES, Change
 from mrc_fluid.validation.controls import ControlledDifference
 from mrc_fluid.validation.differences import Difference
 from mrc_fluid.validation.htsim import Htsim
@@ -21,15 +21,16 @@ from mrc_topo.topology import Topology
 from mrclab.cli.app import app
 from mrclab.studies.cells.measure import prepare
 
-ALL = {each.scenario.name: each for each in controls.controls()}
+ALL = {(each.change, each.of): each for each in controls.controls()}
 
 
-def test_controls_are_of_scenarios_and_have_names_of_their_own() -> None:
+def test_controls_draw_the_same_paths_as_their_scenarios() -> None:
+    """EVs are drawn from the name and the seed of a lab."""
     assert len(ALL) == len(controls.controls())
     for each in ALL.values():
-        packets.cell(each.scenario, 1, each.algorithm)  # its name is part of a lab's
-    assert not ALL.keys() & by_name().keys()
-    assert {each.of for each in ALL.values()} <= by_name().keys()
+        known = by_name()[each.of]
+        ours, theirs = (packets.cell(one, 1, Algorithm()).lab for one in (each.scenario, known))
+        assert (ours.name, ours.seed) == (theirs.name, theirs.seed)
 
 
 def test_every_cause_has_a_run_that_can_refute_it() -> None:
@@ -51,34 +52,29 @@ def test_every_cause_has_a_run_that_can_refute_it() -> None:
     assert not shown
 
 
-def test_no_control_has_a_listed_cause() -> None:
-    """So a difference that does not vanish is unexplained."""
-    assert not any(cause.scenarios & ALL.keys() for cause in CAUSES)
-
-
 def test_one_thing_is_changed_in_the_lab() -> None:
-    def lab(name: str) -> dict[str, object]:
-        control = ALL[name]
-        return prepare(packets.cell(control.scenario, 1, control.algorithm)).lab.model_dump(
-            exclude={"name", "policies"}
+    def changed(change: Change, of: str) -> set[str]:
+        control = ALL[change, of]
+        ours, theirs = (
+            prepare(packets.cell(scenario, 1, algorithm)).lab.model_dump(exclude={"policies"})
+            for scenario, algorithm in ((control.scenario, control.algorithm), (by_name()[of], Algorithm()))
         )
-
-    def base(name: str) -> dict[str, object]:
-        return prepare(packets.cell(by_name()[name], 1, Algorithm())).lab.model_dump(exclude={"name", "policies"})
-
-    def changed(name: str) -> set[str]:
-        ours, theirs = lab(name), base(ALL[name].of)
         return {key for key in ours if ours[key] != theirs[key]}
 
-    assert changed("incast-8-fixed") == {"cc"}
-    assert changed("near-fixed") == {"cc", "overrides"}
-    assert changed("slow-t1-bitmap") == {"ev"}
-    assert changed("long-2-bitmap") == changed("few-messages") == changed("pods-dead-16") == set()
-    assert changed("dead-all-evs") == changed("slow-t1-all-evs") == changed("pods-all-evs") == {"ev"}
-    assert changed("slow-plane-3") == set()
-    lengths = {name: {flow.bytes for flow in scenario.flows(1)} for name, scenario in by_name().items()}
-    assert {flow.bytes for flow in ALL["slow-plane-3"].scenario.flows(1)} == {3 * max(lengths["slow-plane"])}
-    assert changed("incast-8-last-hop") == changed("on-off-last-hop") == {"queues"}
+    assert changed(Change.FIXED, "incast-8") == {"cc"}
+    assert changed(Change.NEAR_FIXED, "mixed-rtt") == {"cc", "overrides"}
+    assert changed(Change.BITMAP_EVEN, "slow-t1") == {"ev"}
+    for of in ("dead-uplink", "slow-t1-long", "pods-planes"):
+        assert changed(Change.ALL_EVS, of) == {"ev"}
+    for of in ("incast-8", "on-off"):
+        assert changed(Change.LAST_HOP, of) == {"queues"}
+    assert changed(Change.BITMAP, "oversubscribed-2-long") == set()
+    assert changed(Change.FEW_MESSAGES, "on-off") == set()
+    assert changed(Change.MORE_SEEDS, "pods-dead-uplink") == set()
+    assert changed(Change.THREE_TIMES, "slow-plane") == set()
+    lengths = {flow.bytes for flow in by_name()["slow-plane"].flows(1)}
+    longer = {flow.bytes for flow in ALL[Change.THREE_TIMES, "slow-plane"].scenario.flows(1)}
+    assert longer == {3 * length for length in lengths}
 
 
 def test_queues_that_drop_do_so_in_all_backends(tmp_path: pathlib.Path) -> None:
@@ -100,6 +96,7 @@ def test_queues_that_drop_do_so_in_all_backends(tmp_path: pathlib.Path) -> None:
         (0.1, "", 0.049, 0.051, False),  # more than half is left
         (0.2, "", 0.06, 0.06, False),
         (0.2, "headers: x", 0.06, 0.01, True),
+        (0.2, "listed", 0.06, 0.06, False),
         (0.04, "", 0.01, 0.01, False),  # there is nothing to explain any more
     ],
 )
@@ -108,7 +105,7 @@ def test_a_difference_must_vanish(before: float, cause: str, off: float, correct
         return Difference("on-off", Backend.FLUID, Quantity.P50, 1.0, 1.0 + off, off, 0.05, cause, corrected)
 
     found = ControlledDifference(
-        ALL["few-messages"], difference(before, "x", before), difference(off, cause, corrected)
+        ALL[Change.FEW_MESSAGES, "on-off"], difference(before, "x", before), difference(off, cause, corrected)
     )
     assert found.as_expected is expected
 
@@ -116,7 +113,7 @@ def test_a_difference_must_vanish(before: float, cause: str, off: float, correct
 def test_controls_from_end_to_end(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controls, "controls", lambda: [ALL["few-messages"]])
+    monkeypatch.setattr(controls, "controls", lambda: [ALL[Change.FEW_MESSAGES, "on-off"]])
     app(["validate", "--causes", "--seeds", "1", "--jobs", "1", "--json", "-o", str(tmp_path)], standalone_mode=False)
     (row,) = json.loads(capsys.readouterr().out)["controls"]
     assert row["as_expected"]
