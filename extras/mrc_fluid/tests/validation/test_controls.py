@@ -93,7 +93,8 @@ def test_queues_that_drop_do_so_in_all_backends(tmp_path: pathlib.Path) -> None:
     ("before", "cause", "off", "corrected", "expected"),
     [
         (0.1, "", 0.04, 0.04, True),
-        (0.1, "", 0.049, 0.051, False),  # more than half is left
+        (0.08, "", 0.045, 0.045, False),  # more than half is left
+        (0.2, "", 0.049, 0.051, False),
         (0.2, "", 0.06, 0.06, False),
         (0.2, "headers: x", 0.06, 0.01, True),
         (0.2, "listed", 0.06, 0.06, False),
