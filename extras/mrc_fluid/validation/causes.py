@@ -24,7 +24,6 @@ class Change(StrEnum):
     TWO_UPLINKS = "twice as many hosts and uplinks to a T0"
     THREE_TIMES = "flows three times as long"
     ALL_EVS = "all EVs are active"
-    MORE_SEEDS = "16 seeds"
 
 
 _SENT = frozenset({Quantity.TRIMMED, Quantity.AGAIN})
@@ -127,28 +126,11 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         Backend.FLUID,
-        frozenset({"pods-planes", "slow-t1-long"}),
-        frozenset({Quantity.GOODPUT, Quantity.P99}),
+        frozenset({"slow-t1-long"}),
+        frozenset({Quantity.P99}),
         "the draw of paths: a sender uses half of its paths (entropy values, EVs) at a time, drawn at random, so some "
-        "senders have more of them than others over the same link, or over a slow one. The flow model has what that "
+        "senders have more of them than others over the slow switch. The flow model has what that "
         "costs only roughly. With all EVs in use, as many over each switch, it does not matter",
         Change.ALL_EVS,
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"dead-uplink"}),
-        frozenset({Quantity.GOODPUT, Quantity.P99}),
-        "replaced paths: a sender uses half of its paths (entropy values, EVs) at a time, drawn at random, and puts "
-        "another one, which may be dead itself, in the place of one that it has found dead. In the flow model this "
-        "takes longer. With all EVs in use there is none to take, and the difference goes",
-        Change.ALL_EVS,
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"pods-dead-uplink"}),
-        frozenset({Quantity.GOODPUT, Quantity.P99}),
-        "chance: a flow that loses one of its last packets finds that late, and the latest of 32 flows decides "
-        "goodput. Five seeds have too few such flows; with 16 seeds means agree",
-        Change.MORE_SEEDS,
     ),
 )

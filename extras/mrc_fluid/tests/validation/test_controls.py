@@ -64,13 +64,11 @@ def test_one_thing_is_changed_in_the_lab() -> None:
     assert changed(Change.FIXED, "incast-8") == {"cc"}
     assert changed(Change.NEAR_FIXED, "mixed-rtt") == {"cc", "overrides"}
     assert changed(Change.BITMAP_EVEN, "slow-t1") == {"ev"}
-    for of in ("dead-uplink", "slow-t1-long", "pods-planes"):
-        assert changed(Change.ALL_EVS, of) == {"ev"}
+    assert changed(Change.ALL_EVS, "slow-t1-long") == {"ev"}
     for of in ("incast-8", "on-off"):
         assert changed(Change.LAST_HOP, of) == {"queues"}
     assert changed(Change.BITMAP, "oversubscribed-2-long") == set()
     assert changed(Change.FEW_MESSAGES, "on-off") == set()
-    assert changed(Change.MORE_SEEDS, "pods-dead-uplink") == set()
     assert changed(Change.THREE_TIMES, "slow-plane") == set()
     lengths = {flow.bytes for flow in by_name()["slow-plane"].flows(1)}
     longer = {flow.bytes for flow in ALL[Change.THREE_TIMES, "slow-plane"].scenario.flows(1)}
@@ -94,7 +92,7 @@ def test_queues_that_drop_do_so_in_all_backends(tmp_path: pathlib.Path) -> None:
     [
         (0.1, "", 0.04, 0.04, True),
         (0.08, "", 0.045, 0.045, False),  # more than half is left
-        (0.2, "", 0.049, 0.051, False),
+        (0.2, "", 0.051, 0.06, False),
         (0.2, "", 0.06, 0.06, False),
         (0.2, "headers: x", 0.06, 0.01, True),
         (0.2, "listed", 0.06, 0.06, False),
