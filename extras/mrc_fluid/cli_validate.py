@@ -77,7 +77,7 @@ def verb(
     ] = None,
     causes: Annotated[
         bool,
-        typer.Option("--causes", help="change one thing at a time instead: do differences vanish with their cause?"),
+        typer.Option("--causes", help="take causes away instead, one at a time: do the differences vanish?"),
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="list the scenarios")] = False,
     jobs: Annotated[int | None, typer.Option(help="runs in parallel (default: one per core)")] = None,
@@ -182,10 +182,11 @@ def _causes(plan: Plan, output: pathlib.Path, jobs: int, *, as_json: bool) -> No
     else:
         for each in made:
             verdict = "as expected" if each.as_expected else "NOT as expected"
+            now = f"{report.off(each.after)}, beside headers {100 * each.after.corrected:+.1f} %"
             typer.echo(
-                f"{each.control.of}, {each.control.change}: {each.difference.backend.value} "
-                f"{each.difference.quantity.value} {each.difference.other:.4g}, packets {each.difference.packets:.4g} "
-                f"({report.off(each.difference)}): {verdict}"
+                f"{each.control.of}, {each.control.change.value}: {each.after.backend.value} "
+                f"{each.after.quantity.value} {report.off(each.before)}, then "
+                f"{report.off(each.after) if each.after.corrected == each.after.off else now}: {verdict}"
             )
         for problem in problems:
             typer.echo(problem)

@@ -34,7 +34,7 @@ GAIN = 1.05
 #: a round trip. In the scenarios permutation-planes and cold-start of `mrclab validate` it is 0.75 to 0.85.
 HELD = 0.75
 #: The share of packets that is late in a slow plane, so that rule (c) of loss inference takes it for lost. Measured:
-#: 1.9 % with two planes, and with one of which a T1 is slow, 1.4 % with four (`docs/reference/scale-accuracy.md`).
+#: 1.9 % with two planes, 1.7 % with one of which a T1 is slow, 1.4 % with four (`docs/reference/scale-accuracy.md`).
 MISTAKEN = 0.018
 #: No more than this share of what is trimmed: where all planes are alike and trim little, no packet is late.
 FEW = 1 / 3

@@ -1,130 +1,136 @@
-"""Known causes of differences between backends, and what shows that they are.
+"""Known causes of differences between backends.
 
-A cause is listed only if a run shows it (`mrclab validate --causes` runs most of them); all else is unexplained.
+Each names the controlled runs that show it (`controls`); `mrclab validate --causes` runs them, and fails if one no
+longer shows it. All else is unexplained.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from mrc_fluid.validation.scenario import Backend, Quantity
 
-_TIMES = frozenset({Quantity.GOODPUT, Quantity.STEADY, Quantity.P50, Quantity.P99})
+
+class Change(StrEnum):
+    """What a controlled run changes, to show that it is a cause."""
+
+    LAST_HOP = "marks at the last hop"
+    BITMAP = "bitmap, as in htsim, for MRC's sprayer"
+    BITMAP_EVEN = "bitmap for MRC's sprayer, and all EVs are active"
+    FIXED = "a fixed window for all"
+    NEAR_FIXED = "a fixed window for all, and the same distance"
+    FEW_MESSAGES = "a tenth of the load"
+    TWO_UPLINKS = "twice as many hosts and uplinks to a T0"
+    THREE_TIMES = "flows three times as long"
+    ALL_EVS = "all EVs are active"
+
+
 _SENT = frozenset({Quantity.TRIMMED, Quantity.AGAIN})
-_SENDERS = (2, 4, 8, 16, 32, 64)
-_INCASTS = frozenset(f"incast-{count}" for count in _SENDERS)
-_MARKED = frozenset(f"incast-{count}-marked" for count in _SENDERS)
+_INCASTS = frozenset(f"incast-{count}" for count in (2, 4, 8, 16, 32, 64))
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a backend differs from packets in some quantities of some scenarios; the text says what shows it."""
+    """Why a backend differs from packets in some quantities of some scenarios.
+
+    `shown_by`: the change of controlled runs with which the difference vanishes.
+    """
 
     backend: Backend
     scenarios: frozenset[str]
     quantities: frozenset[Quantity]
     text: str
+    shown_by: Change
 
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
         Backend.HTSIM,
         _INCASTS,
-        _SENT | {Quantity.JAIN, Quantity.P50, Quantity.GOODPUT, Quantity.P99},
+        _SENT | {Quantity.JAIN, Quantity.P50},
         "uet-htsim marks packets (ECN) in the last queue, before the receiver, too; MRC's fabrics do not mark "
         "there, so senders slow down only once packets are trimmed. With such marks (the scenarios whose names end "
-        "in -marked) trims, fairness and times are those of uet-htsim",
+        "in -marked) trims, fairness and medians are those of uet-htsim",
+        Change.LAST_HOP,
     ),
     Cause(
         Backend.HTSIM,
-        frozenset({"incast-32-marked"}),
-        frozenset({Quantity.JAIN}),
-        "a rule of the congestion control, quick adapt, cuts a sender's window to what it delivered in the last "
-        "round trip. With 32 senders that is a few packets, and a packet more or less makes shares unequal. Without"
-        " this rule (cc.disable_qa) Jain's index is 0.966, and 0.972 in uet-htsim",
-    ),
-    Cause(
-        Backend.HTSIM,
-        frozenset({"incast-8-marked"}),
-        frozenset({Quantity.P50}),
-        "some senders are below the receiver's own switch, and their round trip is half as long as the others'. "
-        "With all 8 senders below other switches the medians differ by 4 %",
+        frozenset({"on-off"}),
+        frozenset({Quantity.P99}),
+        "uet-htsim marks packets (ECN) in the last queue, before the receiver, too. So the slowest messages, those to "
+        "a host that receives several at once, are sent more slowly there. With such marks MRC's are as slow",
+        Change.LAST_HOP,
     ),
     Cause(
         Backend.HTSIM,
         frozenset({"slow-t1", "slow-t1-long"}),
-        _TIMES | _SENT,
-        "how senders leave slow paths: after an ECN mark MRC passes over a path once, uet-htsim several times. With"
-        " uet-htsim's own rule (bitmap) in both, goodput differs by 4 % beyond what headers explain, P50 and P99 by"
-        " 4 %",
+        frozenset({Quantity.GOODPUT, Quantity.P50, Quantity.P99}),
+        "how senders leave slow paths: after an ECN mark MRC passes over a path once, uet-htsim several times; and of "
+        "MRC's paths, which are drawn at random, some senders have more over the slow switch. With uet-htsim's own "
+        "rule (bitmap) in both, and as many paths over each switch, what differs is no more than headers explain",
+        Change.BITMAP_EVEN,
+    ),
+    Cause(
+        Backend.HTSIM,
+        frozenset({"oversubscribed-2-long"}),
+        _SENT,
+        "how senders leave full paths: after an ECN mark MRC passes over a path once, uet-htsim several times, and "
+        "fewer packets meet a full queue. With uet-htsim's own rule (bitmap) in both, as many are trimmed",
+        Change.BITMAP,
     ),
     Cause(
         Backend.FLUID,
-        frozenset({"slow-t1"}),
-        frozenset({Quantity.P50}),
-        "the start: packets leave with the largest window before the first mark says which paths are slow, and that"
-        " costs each flow about 20 us, however long it is; the flow model has no start. With flows of 1500 packets,"
-        " three times as long, the medians differ by 1 %",
+        _INCASTS | {"incast-4-marked", "incast-8-marked", "incast-32-marked"},
+        frozenset({Quantity.P50, Quantity.JAIN}),
+        "shares: the flow model gives all senders the same part of the receiver's link. As packets, the congestion "
+        "control gives them unequal parts (Jain's index says how unequal), and those with more than theirs end before "
+        "the median of equal ones. With one fixed window for all, parts are equal",
+        Change.FIXED,
     ),
     Cause(
         Backend.FLUID,
-        frozenset({"oversubscribed-2", "oversubscribed-2-long", "pods-oversubscribed-2"}),
-        frozenset({Quantity.GOODPUT, Quantity.P99}),
-        "shares: the congestion control of packets gives flows unequal windows for a while, so the last flow ends "
-        "late, and the flow model gives all the same. With one fixed window for all flows goodput, P50 and P99 "
-        "differ by up to 4 %",
+        frozenset({"mixed-rtt"}),
+        frozenset({Quantity.P50, Quantity.JAIN}),
+        "shares: the flow model gives all senders the same part of the receiver's link. As packets, the congestion "
+        "control gives them unequal parts, and those nearby more. With all at the same distance, and one fixed window, "
+        "parts are equal",
+        Change.NEAR_FIXED,
     ),
     Cause(
         Backend.FLUID,
         frozenset({"on-off"}),
         frozenset({Quantity.P50}),
-        "messages that overlap: two that share a link both end after 45.0 us in the flow model, as packets the "
-        "first after 40.9 and the second after 51.9 us",
+        "messages that overlap: in the flow model two that share a link share it equally, and both end late; as "
+        "packets one of them ends much sooner than the other. At a tenth of the load, where few overlap, medians are "
+        "the same",
+        Change.FEW_MESSAGES,
     ),
     Cause(
         Backend.FLUID,
-        _INCASTS | _MARKED | {"mixed-rtt"},
-        frozenset({Quantity.P50, Quantity.JAIN}),
-        "shares: the flow model gives all senders the same part of the receiver's link. As packets they have "
-        "unequal parts (Jain's index says how unequal), and those with more than theirs end before the median of "
-        "equal ones",
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"dead-uplink", "lossy-uplink"}),
+        frozenset({"oversubscribed-4"}),
         frozenset({Quantity.GOODPUT, Quantity.P99}),
-        "chance: a flow that loses one of its last packets finds that late, and the latest of 16 flows decides "
-        "goodput. Over 16 seeds instead of 5 goodput differs by 5 and 2 %, P99 by 4 and 2 %",
+        "a single uplink: the flow model lets flows end as unequally where links are oversubscribed as it was measured "
+        "below T0s with several uplinks. With one uplink all flows meet the same queue, and the last ends sooner. With "
+        "twice as many hosts on two uplinks, which is 4:1 too, it ends as late as in the flow model",
+        Change.TWO_UPLINKS,
     ),
     Cause(
         Backend.FLUID,
-        frozenset({"pods", "pods-planes", "permutation-planes-long"}),
-        _TIMES,
-        "the draw of paths: a sender uses half of its entropy values (EVs) at a time, drawn at random, so some "
-        "links between pods get more of them, and packets wait there. With all EVs in use goodput, P50 and P99 "
-        "differ by 2 % at most",
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"pods-dead-uplink"}),
+        frozenset({"slow-plane"}),
         frozenset({Quantity.GOODPUT, Quantity.P99}),
-        "a late end: where one of a flow's last packets is lost, it ends two round trips late or more, and the "
-        "latest of 32 flows decides goodput. In the steady state (pods-dead-uplink-long) goodput differs by 5.0 %, "
-        "P50 by 4 %",
+        "the end of a flow: its last packets wait in the slow plane or are trimmed there, for a time that does not "
+        "depend on how long the flow is; the flow model has this time too long. In flows three times as long it is "
+        "a third as much of the whole",
+        Change.THREE_TIMES,
     ),
     Cause(
         Backend.FLUID,
-        frozenset({"incast-64"}),
-        frozenset({Quantity.GOODPUT, Quantity.P99}),
-        "trims: two of three packets are trimmed, and their headers and what is sent again use the receiver's link,"
-        " which the flow model has not. Where senders get marks before (incast-64-marked), half of the packets are "
-        "trimmed, and goodput and P99 differ by 5 % at most beyond the headers",
-    ),
-    Cause(
-        Backend.FLUID,
-        frozenset({"flapping-uplink"}),
-        _TIMES,
-        "in the flow model every sender loses a packet on each of its paths over the link, each time that the link "
-        "goes down. As packets few of these paths are used in the 20 us for which it is down",
+        frozenset({"slow-t1-long"}),
+        frozenset({Quantity.P99}),
+        "the draw of paths: a sender uses half of its paths (entropy values, EVs) at a time, drawn at random, so some "
+        "senders have more of them than others over the slow switch. The flow model has what that "
+        "costs only roughly. With all EVs in use, as many over each switch, it does not matter",
+        Change.ALL_EVS,
     ),
 )

@@ -40,7 +40,8 @@ class Value:
 class Difference:
     """What another backend says beside packets. `off`: relative, or in percentage points for shares of packets.
 
-    `cause` is empty where the difference is within the bound, or where no cause is known (`unexplained`).
+    `cause` is empty where the difference is within the bound, or where no cause is known (`unexplained`). `corrected`
+    is `off` with headers taken into account, and the same as that where they do not count.
     """
 
     scenario: str
@@ -51,6 +52,7 @@ class Difference:
     off: float
     bound: float
     cause: str
+    corrected: float
 
     @property
     def beyond(self) -> bool:
@@ -94,21 +96,26 @@ def differences(found: Sequence[Value], payload_shares: dict[str, float]) -> lis
         relative = each.quantity in RELATIVE
         off = (each.mean - mine) / mine if relative else each.mean - mine
         bound = RELATIVE_BOUND if relative else POINTS_BOUND
+        corrected, headers = _headers(each, mine, off, payload_shares[each.scenario], means)
         cause = ""
         if abs(off) > bound:
-            cause = _headers(each, mine, payload_shares[each.scenario], means) or _known(each)
-        made.append(Difference(each.scenario, each.backend, each.quantity, mine, each.mean, off, bound, cause))
+            cause = headers if abs(corrected) <= bound else _known(each)
+        made.append(
+            Difference(each.scenario, each.backend, each.quantity, mine, each.mean, off, bound, cause, corrected)
+        )
     return made
 
 
-def _headers(each: Value, mine: float, share: float, found: Mapping[Key, float]) -> str:
-    """Return the cause where headers alone bring another backend within the bound.
+def _headers(
+    each: Value, mine: float, off: float, share: float, found: Mapping[Key, float]
+) -> tuple[float, str]:  # fmt: skip
+    """Return how far another backend is off beside its headers, and the cause if that is within the bound.
 
     On a link lie the headers of data, SACKs on the way back, and the headers of trimmed packets: `TRIMMED_BYTES` for
     each in MRC, 64 in htsim, nothing in the fluid.
     """
     if each.quantity not in _RATES | _TIMES:
-        return ""
+        return off, ""
     ours = _with_trims(share, TRIMMED_BYTES, each.scenario, Backend.PACKETS, found)
     if each.backend is Backend.HTSIM:
         theirs = _with_trims(HTSIM_SHARE, PACKET_BYTES - MTU, each.scenario, Backend.HTSIM, found)
@@ -117,14 +124,12 @@ def _headers(each: Value, mine: float, share: float, found: Mapping[Key, float])
     ratio = theirs / ours
     corrected = mine * ratio if each.quantity in _RATES else mine / ratio
     off = (each.mean - corrected) / corrected
-    if abs(off) > RELATIVE_BOUND:
-        return ""
     if each.backend is Backend.FLUID:
-        return (
+        return off, (
             f"headers of trimmed packets, which the fluid has not, use the receiver's link: payload has {ours:.1%} of "
             f"it and not {theirs:.1%}; corrected for that it is {off:+.1%}"
         )
-    return (
+    return off, (
         f"headers: MRC's packets with SRv6, SACKs on the way back and headers of trimmed packets leave {ours:.1%} of a "
         f"link for payload, htsim's {theirs:.1%}; corrected for that it is {off:+.1%}"
     )

@@ -43,6 +43,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "bound": "from here on a cause is asked for, as `off`",
         "beyond": "whether `off` is beyond the bound",
         "cause": "what a run shows to be the cause; empty within the bound, or where none is known",
+        "corrected": "`off` with the bytes of headers taken into account, where they count",
     },
     "closed-forms": {
         "scenario": _RUN["scenario"],

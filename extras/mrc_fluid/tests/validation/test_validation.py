@@ -126,8 +126,8 @@ def test_headers_of_trimmed_packets_are_counted(backend: Backend, other: float, 
 
 
 def test_a_listed_cause_belongs_to_its_scenarios_and_quantities_alone() -> None:
-    assert not _differences("slow-t1", Backend.FLUID, Quantity.P50, 500, 600)[0].unexplained
-    assert _differences("slow-t1", Backend.FLUID, Quantity.GOODPUT, 500, 600)[0].unexplained
+    assert not _differences("on-off", Backend.FLUID, Quantity.P50, 500, 600)[0].unexplained
+    assert _differences("on-off", Backend.FLUID, Quantity.GOODPUT, 500, 600)[0].unexplained
     assert _differences("permutation", Backend.FLUID, Quantity.GOODPUT, 500, 140)[0].unexplained
 
 
