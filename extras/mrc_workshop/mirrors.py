@@ -6,7 +6,6 @@ The other half is `standins`: it says what changed with every call, and takes ba
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -123,30 +122,22 @@ class EvMirror:
         for name, value in now.items():
             if name not in last or last[name] != value:
                 last[name] = _copied(value)
-                changed[name] = _plain(value)
+                changed[name] = value.hex() if isinstance(value, bytes) else value
         if self.moves:
             changed["moves"], self.moves = self.moves, []
         return changed
 
 
 def _copied(value: Any) -> Any:
-    return [each[:] if isinstance(each, array | list) else each for each in value] if isinstance(value, list) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, list):
-        return [list(each) if isinstance(each, array) else each for each in value]
-    return value
+    return [each[:] if isinstance(each, list) else each for each in value] if isinstance(value, list) else value
 
 
 class LossMirror:
     """A loss detector, with its board and RTT. It has no state that the endpoint uses."""
 
     def __init__(self, cls: Callable[..., Any], given: list[Any], draw: Draw) -> None:
-        timeout_ns, linear, planes, same_ev, rack = given
-        self.board = Scoreboard(0, timeout_ns, linear, planes)
+        timeout_ns, linear, planes, evs, same_ev, rack = given
+        self.board = Scoreboard(0, timeout_ns, linear, planes, evs)
         self.rtt = Rtt(planes)
         self.sent: dict[int, Transmission] = {}
         self.numbers: dict[int, int] = {}  # by id
@@ -215,7 +206,7 @@ class LossMirror:
                 order.extend(kept)
         for order in board.orders:
             while order and order[0].state != IN_FLIGHT:
-                order.popleft()
+                order.pop(0)
         board.una, board.nxt, board.newest_ns, board.progress_ns, sacked, *rtt = numbers
         board.sacked = int(sacked, 16)
         self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, self.rtt.windows = rtt

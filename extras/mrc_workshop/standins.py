@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import pathlib
 import random
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -200,9 +199,9 @@ class EvsStandIn(EvSet):
         self.universe, self.observer, self._rng = universe, observer, rng
         self.rescan_rounds = universe.config.rescan_rounds
         self._rounds = [0] * len(universe.by_plane)
-        self._turns: list[array[int]] | None = None  # None: those of `order`
+        self._turns: list[list[int]] | None = None  # None: those of `order`
         self.now_ns, self.listens = 0, False
-        self.state = bytearray(len(universe.values))
+        self.state = [0] * len(universe.values)
         values = [[universe.values[ev] for ev in plane] for plane in universe.by_plane]
         message = ["make", number, [_settings(universe.config), values]]
         self._number, told = players.ask(message, f"{where}.__init__", rng)
@@ -227,7 +226,7 @@ class EvsStandIn(EvSet):
                 state = bytes.fromhex(told["state"])
                 if len(state) != count or max(state, default=0) > 3:
                     raise ValueError("left states that are not GOOD, SKIP, ASSUMED_BAD or DENIED")
-                self.state = bytearray(state)
+                self.state = list(state)
             if "order" in told:
                 self.order = _sets(told["order"], count, planes)
             if "backup" in told:
@@ -311,10 +310,10 @@ def _numbers(values: Any, count: int) -> list[int]:
     return [_number(value) for value in values]
 
 
-def _sets(values: Any, count: int, planes: int) -> list[array[int]]:
+def _sets(values: Any, count: int, planes: int) -> list[list[int]]:
     if not isinstance(values, list) or len(values) != planes:
         raise ValueError(f"left {str(values)[:60]!r} where a set of EVs for each of {planes} planes belongs")
-    return [array("H", [_number(value, count) for value in each]) for each in values]
+    return [[_number(value, count) for value in each] for each in values]
 
 
 def _follow(before: bytes, after: bytes, moves: Sequence[Sequence[int]]) -> None:
@@ -341,7 +340,7 @@ class Detector(LossDetector):
         self._states: dict[int, int] = {}  # by number
         self._count = 0
         self._latest: list[Transmission | None] = [None] * len(board.orders)
-        given = [board.timeout_ns, board.linear, len(board.orders), same_ev, rack]
+        given = [board.timeout_ns, board.linear, len(board.orders), len(board.last_on_ev), same_ev, rack]
         self._number, _ = players.ask(["make", number, given], f"{where}.__init__")
 
     def infer(

@@ -129,11 +129,11 @@ def translate(stage: Path) -> list[Any]:
 
 
 def _declare() -> None:
-    """Have mypyc call functions of `framing.c` where modules call those of `framing.py`.
+    """Have mypyc call C of `framing.h` where modules call functions of `framing.py` and `reading.py`.
 
     It does so where the arguments have these types; each number of values is a function of its own to it.
     """
-    from mypyc.ir.ops import ERR_MAGIC
+    from mypyc.ir.ops import ERR_MAGIC, ERR_MAGIC_OVERLAPPING
     from mypyc.ir.rtypes import (
         RType,
         bool_rprimitive,
@@ -145,7 +145,8 @@ def _declare() -> None:
     )
     from mypyc.primitives.registry import function_op
 
-    module = f"{native.PACKAGE.name}.{_C.replace('/', '.')}.framing"
+    package = f"{native.PACKAGE.name}.{_C.replace('/', '.')}"
+    module = f"{package}.framing"
     head: list[RType] = [bytes_rprimitive, bytes_rprimitive, object_rprimitive]
     head += [int_rprimitive, int_rprimitive, bool_rprimitive]
     for count in range(_MOST_VALUES):
@@ -155,6 +156,10 @@ def _declare() -> None:
             function_op(f"{module}.packet", head + values, bytes_rprimitive, "mrc_packet", ERR_MAGIC)
     seal: list[RType] = [bytes_rprimitive, int64_rprimitive, int64_rprimitive]
     function_op(f"{module}.sealed", seal, bool_rprimitive, "mrc_sealed", ERR_MAGIC)
+    place: list[RType] = [bytes_rprimitive, int64_rprimitive]
+    for name in ("u8", "u16", "u32"):
+        function_op(f"{package}.reading.{name}", place, int64_rprimitive, f"mrc_{name}", ERR_MAGIC_OVERLAPPING)
+    function_op(f"{package}.reading.u64", place, int_rprimitive, "mrc_u64", ERR_MAGIC)
     words: list[RType] = [object_rprimitive, *[int64_rprimitive] * 4]
     function_op(f"{module}.append_words", words, none_rprimitive, "mrc_append_words", ERR_MAGIC)
 

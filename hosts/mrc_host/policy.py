@@ -23,7 +23,6 @@ import math
 import sys
 import traceback
 import types
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -258,7 +257,7 @@ def _asked(cls: type, begin: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *given: Any, **named: Any) -> None:
         begin(self, *given, **named)
         if chooses:
-            self.ready = [array("H") for _ in self.order]
+            self.ready = [[] for _ in self.order]
         self.listens = listens or chooses
 
     return call

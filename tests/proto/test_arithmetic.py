@@ -92,7 +92,7 @@ def test_responder_state_is_right_for_any_order_around_the_wrap(first: int, orde
 @given(st.lists(st.integers(0, 300), max_size=60, unique=True), st.randoms(use_true_random=False))
 def test_scoreboard_and_responder_agree(lost: list[int], rng: random.Random) -> None:
     """SACKs in any order, some lost: the requestor never believes more than arrived, and in the end all of it."""
-    board = Scoreboard(100, 10**6, 3, 1)
+    board = Scoreboard(100, 10**6, 3, 1, 7)
     for i in range(301):
         board.add(Transmission(100 + i, i, i % 7, 0, 1000, REQUEST, 0, 1, 0, None))
         board.nxt = 101 + i
@@ -122,10 +122,10 @@ def test_scoreboard_and_responder_agree(lost: list[int], rng: random.Random) -> 
 
 def flight(*rows: tuple[int, int, int]) -> tuple[Scoreboard, dict[int, Transmission]]:
     """Return a scoreboard with transmissions (psn, sent_ns, ev)."""
-    board = Scoreboard(rows[0][0], 1_000_000, 2, 1)
+    board = Scoreboard(rows[0][0], 1_000_000, 2, 1, 10)
     made = {}
     for psn, sent_ns, ev in rows:
-        sent = Transmission(psn, sent_ns, ev, 0, 1000, REQUEST, 0, 1, 0, board.last_on_ev.get(ev))
+        sent = Transmission(psn, sent_ns, ev, 0, 1000, REQUEST, 0, 1, 0, board.last_on_ev[ev])
         board.add(sent)
         board.nxt = psn + 1
         made[psn] = sent
@@ -154,7 +154,7 @@ def test_rule_c_goes_by_send_time() -> None:
 
 
 def test_rule_d_timeout_is_linear_then_exponential() -> None:
-    board = Scoreboard(1, 1_000_000, 2, 1)
+    board = Scoreboard(1, 1_000_000, 2, 1, 2)
     for count, expected in ((1, 1), (2, 1), (3, 1), (4, 2), (5, 4), (6, 8)):
         sent = Transmission(1, 0, 1, 0, 1000, REQUEST, 0, count, count - 1, None)
         assert board.timeout_of(sent) == expected * 1_000_000

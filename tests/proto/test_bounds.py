@@ -187,6 +187,10 @@ def test_a_transport_ack_whose_msn_does_not_fit_its_psn_completes_nothing() -> N
         0, codec.encode_ack(ends, 5, 184, s.qp.number, last - 10, 31, 2), s.net.now
     )
     assert len(s.qp.requestor.unacked) == 1
+    # What was sent last on an EV stays known until it arrives: rule (b) begins there.
+    latest = {sent.ev: sent for sent in s.board.outstanding.values()}
+    assert len(latest) > 1
+    assert {ev: sent for ev, sent in enumerate(s.board.last_on_ev) if sent is not None} == latest
 
 
 def test_a_peer_that_does_not_have_what_was_acknowledged_ends_the_queue_pair() -> None:
@@ -382,12 +386,12 @@ def test_a_fault_of_ours_closes_one_peer_and_the_rest_goes_on(where: str, broken
     if where == "a packet":  # what every SACK asks
         board.outstanding = failing(dict, "pop")(board.outstanding)
     elif where == "sending":
-        board.orders = [failing(deque, "append")(order) for order in board.orders]
+        board.outstanding = failing(dict, "__setitem__")(board.outstanding)
     else:  # what the timeout and the tail timer look at first
         board.slow = failing(dict, "items")(board.slow)
         recovery._unacked = failing(deque, "__bool__")(recovery._unacked)
     if broken:  # even what closes it
-        board.last_on_ev = failing(dict, "clear")(board.last_on_ev)
+        board.guessed = failing(dict, "clear")(board.guessed)
     b.net.run(lambda: well.qp.requestor.counters.requests_completed == 1, max_time_ns=100 * MS)
     b.post(well, 50 * MTU)
     b.net.run(lambda: well.qp.requestor.counters.requests_completed == 2, max_time_ns=100 * MS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +34,7 @@ class Window(Timed):
     def __init__(self, cwnd: float = 0, inflight: int = 0) -> None:
         self.cc = SimpleNamespace(cwnd=cwnd, inflight=inflight)
         self.in_ring = 0
-        self.waiting: deque[Script] = deque()
+        self.waiting: list[Script] = []
         self.balance: Any = SimpleNamespace(waiting=False, pause=lambda: setattr(self.balance, "waiting", False))
 
     def on_timer(self, kind: TimerKind, now: int) -> None:

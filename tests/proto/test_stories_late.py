@@ -77,7 +77,7 @@ def detector(rng: random.Random) -> tuple[LossDetector, Scoreboard]:
     rtt = Rtt(1)
     for _ in range(8):
         rtt.sample(rng.randrange(5_000, 15_000), 0)
-    board = Scoreboard(0, 1 << 40, 7, 1)
+    board = Scoreboard(0, 1 << 40, 7, 1, 8)
     made = LossDetector(board, rtt, True, True)
     made.adaptive = True
     return made, board

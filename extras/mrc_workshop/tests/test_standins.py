@@ -345,7 +345,7 @@ def test_windows_that_cannot_be_are_refused(told: object) -> None:
 @pytest.mark.parametrize("lost", [[7], ["x"], [[]], 5])
 def test_losses_of_what_is_not_in_flight_are_refused(lost: object) -> None:
     other = Crooked(["ok", 0], ["ok", 1, None], ["ok", lost, None])
-    detector = other.players("/learner/mine.py:Mine", "loss")(Scoreboard(0, 1000, 3, 1), Rtt(1), True, True)
+    detector = other.players("/learner/mine.py:Mine", "loss")(Scoreboard(0, 1000, 3, 1, 1), Rtt(1), True, True)
     with pytest.raises(PolicyError, match=r"mine.py: Mine.infer: named something lost that is not in flight"):
         detector.infer([], None, 1000, 5)
     other.close()

@@ -298,7 +298,9 @@ class NodeController:
                     losses=sum(sender[key] for key in sender if key.startswith("lost_")),
                     srtt_ns=found.srtt_ns,
                     evs=[
-                        ctl_requests.PairEvRow(**vars(row), sent_ns=flying[ev].sent_ns if ev in flying else -1)
+                        ctl_requests.PairEvRow(
+                            **vars(row), sent_ns=-1 if (last := flying[ev]) is None else last.sent_ns
+                        )
                         for ev, row in enumerate(self.endpoint.query_evs(qp))
                     ],
                 )

@@ -33,7 +33,7 @@ from mrc_host.proto.negotiation import REQUIRED, check_document, local_document
 from mrc_host.proto.path_control import PathControl
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.qp_document import QpDocument
-from mrc_host.proto.reliability.qp import RECEIVE_STATES, QpInput, QueuePair
+from mrc_host.proto.reliability.qp import QpInput, QueuePair
 from mrc_host.proto.statistics import MrcStatistics, QpReordering
 from mrc_host.proto.trace import Tracer
 from mrc_host.proto.transport import Buffer
@@ -114,7 +114,7 @@ class Endpoint(PathControl):
             return
         kind = type(message)
         if kind is Data:
-            if qp.state in RECEIVE_STATES:
+            if qp.receives():
                 route = association.route
                 if route.inbound_ns < 0 and route.universe.config.reverse_probes:
                     route.on_inbound(now)
@@ -127,7 +127,7 @@ class Endpoint(PathControl):
                 qp.responder.repeat_nak(port)
             return
         if kind is Probe:
-            if qp.state in RECEIVE_STATES:
+            if qp.receives():
                 route = association.route
                 if route.inbound_ns < 0:  # nothing looks for a reverse EV meanwhile
                     plane = association.peer.control_plane(port)
@@ -196,9 +196,8 @@ class Endpoint(PathControl):
             size = wire_length(packet) if context.codec.length_only else len(packet)
             if size > room:
                 break
-            del control[0]
+            packets.append(control.pop(0))
             room -= size
-            packets.append(packet)
         if context.ring.senders and not control:
             ring = context.ring
             room = ring.fill(port, now, room, packets)

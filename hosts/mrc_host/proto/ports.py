@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from mrc_host.proto.statistics import PortStatistics
@@ -29,7 +28,7 @@ class Port:
     def __init__(self, number: int) -> None:
         self.number = number
         self.up = self.carrier = self.enabled = True
-        self.control: deque[bytes] = deque()
+        self.control: list[bytes] = []
         self.sent_packets = 0
         self.sent_bytes = 0
         self.received_packets = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from mrc_host.proto.congestion.qpcc import Qpcc, Sender
@@ -25,7 +24,7 @@ class SendRing:
     def __init__(self, timers: TimerQueue, length_only: bool = False) -> None:
         self._timers = timers
         self.length_only = length_only  # packets lack their payload, which takes its room all the same
-        self.senders: deque[Sender] = deque()
+        self.senders: list[Sender] = []
         self.failed: tuple[Sender, Exception] | None = None
 
     def wake(self, sender: Sender) -> None:
@@ -43,7 +42,7 @@ class SendRing:
         if waiting and cc.inflight <= 0 and room < waiting[0].needs:
             room = float(waiting[0].needs)  # with nothing in flight one packet may always leave, whatever its size
         while waiting and room >= waiting[0].needs:
-            sender = waiting.popleft()
+            sender = waiting.pop(0)
             sender.waiting = False
             self.wake(sender)
             room -= sender.needs
@@ -71,7 +70,7 @@ class SendRing:
             sender = ring[0]
             qpcc = sender.qpcc
             if blocked and qpcc in blocked:
-                ring.rotate(-1)
+                ring.append(ring.pop(0))
                 continue
             try:
                 sent = sender.emit(port, now, room)
@@ -83,10 +82,10 @@ class SendRing:
                 packets.append(sent)
                 room -= wire_length(sent) if self.length_only else len(sent)
                 if len(ring) > 1:
-                    ring.rotate(-1)
+                    ring.append(ring.pop(0))
                 stuck = 0
             elif sent == PORT:
-                ring.rotate(-1)
+                ring.append(ring.pop(0))
                 stuck += 1
             elif sent == AHEAD:
                 blocked += (qpcc,)
@@ -95,7 +94,7 @@ class SendRing:
             elif sent == BUDGET:
                 break
             else:
-                ring.popleft()
+                ring.pop(0)
                 sender.in_ring = False
                 qpcc.in_ring -= 1
                 if qpcc.balance.waiting and (sent == WINDOW or not qpcc.in_ring):

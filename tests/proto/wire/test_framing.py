@@ -68,4 +68,7 @@ def test_the_constant_of_an_icrc_is_that_of_the_masked_packet(size: int) -> None
     body = bytearray(udp_length - 4)
     plain = crc.crc32(bytes(body))
     body[6:8], body[12] = b"\xff\xff", 0xFF
-    assert framing.icrc_constant(addresses, udp_length) == crc.crc32(bytes(body), crc.crc32(masked)) ^ plain
+    assert (
+        framing.icrc_constant(addresses, udp_length, udp_length - 4)
+        == crc.crc32(bytes(body), crc.crc32(masked)) ^ plain
+    )

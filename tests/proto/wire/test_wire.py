@@ -513,13 +513,13 @@ def test_icrc_constant_equals_the_masked_computation(addresses: bytes, size: int
     rest[12] = 0
     length = size + 4
     ip = b"\x61\x23\x45\x67" + length.to_bytes(2, "big") + b"\x11\x40" + addresses
-    quick = crc.crc32(bytes(rest)) ^ framing.icrc_constant(addresses, length)
+    quick = crc.crc32(bytes(rest)) ^ framing.icrc_constant(addresses, length, size)
     assert quick.to_bytes(4, "little") == packet.icrc(ip, bytes(rest))
 
 
 def test_constants_kept_are_bounded() -> None:
     for number in range(3000):
-        framing.icrc_constant(number.to_bytes(32, "big"), 24)
+        framing.icrc_constant(number.to_bytes(32, "big"), 24, 20)
     assert len(framing._constants) <= 2048
 
 

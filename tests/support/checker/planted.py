@@ -67,7 +67,7 @@ PLANTED: Final[tuple[Planted, ...]] = (
                 _REQUESTOR,
                 """        lost = self.lost
         while lost and lost[0].state != LOST:
-            lost.popleft()
+            lost.pop(0)
         return self.work.current is not None or bool(lost)
 """,
                 "        return self.work.current is not None or bool(self.lost)\n",

@@ -142,8 +142,8 @@ def test_states_follow_the_endpoint(
     wanted = endpoint(text, planes, t1s, profile, active, floor)
     for plane in range(planes):  # in the order that was drawn
         values = list(wanted.universe.by_plane[plane])
-        wanted.order[plane][:] = wanted.order[plane].__class__("H", values[: wanted.target])
-        wanted.backup[plane][:] = wanted.backup[plane].__class__("H", values[wanted.target :])
+        wanted.order[plane][:] = values[: wanted.target]
+        wanted.backup[plane][:] = values[wanted.target :]
     ends = Endpoints(*(np.array([number], np.int32) for number in (0, 1, 0, 1)))
     vague = False
     with ThreadPoolExecutor(1) as pool:

@@ -6,7 +6,6 @@ queue pairs to one peer that name the same CC profile share one context, and tho
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -159,7 +158,7 @@ class Qpcc(Timed):
         self.balance = PlaneBalance(planes, slack_packets * self.cc.mtu, patience_ns)
         self.senders: list[Sender] = []
         self.in_ring = 0  # how many of them are in the send ring
-        self.waiting: deque[Sender] = deque()  # have data, window closed
+        self.waiting: list[Sender] = []  # have data, window closed
 
     def on_timer(self, kind: TimerKind, now: int) -> None:
         """Stop waiting for the planes behind: they have made no progress for as long as the others wait."""

@@ -12,7 +12,6 @@ bytearray: an idle queue pair with 256 EVs costs a few kilobytes.
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
@@ -122,14 +121,14 @@ class EvSet:
         planes = len(universe.by_plane)
         self.universe = universe
         self.observer = observer
-        self.state = bytearray(len(universe.values))
+        self.state = [GOOD] * len(universe.values)
         self.losses: dict[int, int] = {}
         self.streak: dict[int, int] = {}  # ASSUMED_BAD EVs: answered probes in a row
         self.retune(config)
         self.rescan_rounds = config.rescan_rounds
         self.usable = (1 << planes) - 1  # planes that data may be sent on
-        self.order: list[array[int]] = []
-        self.backup: list[array[int]] = []
+        self.order: list[list[int]] = []
+        self.backup: list[list[int]] = []
         self.cursor = [0] * planes
         self._rounds = [0] * planes
         self._rng = rng
@@ -137,8 +136,8 @@ class EvSet:
         for members in universe.by_plane:
             shuffled = list(members)
             rng.shuffle(shuffled)
-            self.order.append(array("H", shuffled[: self.target]))
-            self.backup.append(array("H", shuffled[self.target :]))
+            self.order.append(shuffled[: self.target])
+            self.backup.append(shuffled[self.target :])
         self.ready = self.order
         self.now_ns = 0
         self.listens = False
@@ -182,9 +181,7 @@ class EvSet:
     def _reshuffle(self, plane: int) -> None:
         """Redraw the scan order, so that queue pairs do not stay in step."""
         self._rounds[plane] = 0
-        shuffled = list(self.order[plane])
-        self._rng.shuffle(shuffled)
-        self.order[plane][:] = array("H", shuffled)
+        self._rng.shuffle(self.order[plane])
 
     def active_count(self) -> int:
         """Return the number of active EVs of the usable planes."""

@@ -7,7 +7,6 @@ pair (states, active set, scan order) is `ev.EvSet`.
 from __future__ import annotations
 
 import random
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -65,8 +64,8 @@ class EvUniverse:
     def __init__(self, config: EvConfig, planes: int, rng: random.Random) -> None:
         """Raise ConfigError when the profile cannot give each plane its share of distinct values."""
         self.config = config
-        self.values = array("I")
-        self.planes = bytearray()
+        self.values: list[int] = []
+        self.planes: list[int] = []
         self.index: dict[int, int] = {}
         if config.mode is EvMode.EXPLICIT:
             if len(config.values) != planes:
@@ -85,7 +84,7 @@ class EvUniverse:
                 for _ in range(per_plane):
                     self._add(self._draw(plane, rng), plane)
         numbers = range(len(self.values))
-        self.by_plane = [array("H", [i for i in numbers if self.planes[i] == plane]) for plane in range(planes)]
+        self.by_plane = [[i for i in numbers if self.planes[i] == plane] for plane in range(planes)]
 
     def _add(self, value: int, plane: int) -> None:
         top = 0xFFFF if self.config.fmt is EvFormat.UDP16 else 0xFFFFFFFF

@@ -58,7 +58,6 @@ _INPUT_FOR: Final = {
 }
 _FAREWELLS: Final = 8  # with doubled pauses, at most
 POST_RECV_STATES: Final = frozenset({_S.INIT, _S.RTR, _S.RTS})
-RECEIVE_STATES: Final = frozenset({_S.RTR, _S.RTS})
 
 
 class QueuePair(Timed):
@@ -145,6 +144,10 @@ class QueuePair(Timed):
 
     # --- state ---
 
+    def receives(self) -> bool:
+        """Return whether it takes data: it is in RTR or RTS."""
+        return self.state is QpState.RTS or self.state is QpState.RTR
+
     def transit(self, item: QpInput, now: int, reason: ErrorReason | None = None) -> None:
         """Change the state by the table. Raises QpError for a transition that it does not have."""
         old = self.state
@@ -218,7 +221,7 @@ class QueuePair(Timed):
         """Go to ERROR: every request and receive completes, the oldest request with `status` (`§4`)."""
         if self.state is QpState.ERROR:
             return
-        self.transit(QpInput.FATAL if self.state in RECEIVE_STATES else QpInput.TO_ERROR, now, reason)
+        self.transit(QpInput.FATAL if self.receives() else QpInput.TO_ERROR, now, reason)
         self._stop()
         self.requestor.flush(status, now)
         self.responder.flush(now)

@@ -69,12 +69,14 @@ class Rtt:
         if srtt:
             error = rtt - srtt
             srtt += error >> 3
-            self._plane_var[plane] += (abs(error) - self._plane_var[plane]) >> 2
+            var = self._plane_var[plane]
+            var += ((error if error >= 0 else -error) - var) >> 2
         else:
             srtt = rtt
-            self._plane_var[plane] = rtt >> 1
+            var = rtt >> 1
         self._plane_srtt[plane] = srtt
-        self.windows[plane] = srtt + 4 * self._plane_var[plane]
+        self._plane_var[plane] = var
+        self.windows[plane] = srtt + 4 * var
 
 
 _PERSISTS: Final = 16
@@ -238,7 +240,7 @@ class Recovery(Timed):
         self._wake = wake
         self._probe = probe
         self._repeat_last = repeat_last
-        self.lost: deque[Transmission] = deque()
+        self.lost: list[Transmission] = []
 
     def start(self, board: Scoreboard, account: InflightAccount) -> None:
         """Restart with the negotiated retry budget."""
@@ -304,7 +306,7 @@ class Recovery(Timed):
             if oldest is None or oldest.state != LOST:
                 return None
             lost.remove(oldest)
-            lost.appendleft(oldest)
+            lost.insert(0, oldest)
             return oldest
         if now < self.hold_ns:
             return None
@@ -312,7 +314,7 @@ class Recovery(Timed):
             first = lost[0]
             if first.state == LOST and first.psn <= limit:
                 return first
-            lost.rotate(-1)
+            lost.append(lost.pop(0))
         return None
 
     # --- loss ---
@@ -408,7 +410,7 @@ class Recovery(Timed):
         # The oldest goes first: it holds up completions, and on a dead path only its budget must run out, not that of
         # every packet.
         if self.lost and sent.psn < self.lost[0].psn:
-            self.lost.appendleft(sent)
+            self.lost.insert(0, sent)
         else:
             self.lost.append(sent)
         self._wake()

@@ -137,7 +137,8 @@ class Requestor(Sender):
         self._stamps = context.config.wire.timestamps
         self.full_size = nominal_size(self.mtu, 4 if self._stamps else 0)
         planes = context.config.ports.count
-        self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt, planes)
+        evs = len(self.association.evs.universe.values)
+        self.board = Scoreboard(first_psn, 1024 << attributes.timeout, attributes.linear_cnt, planes, evs)
         make = context.config.policies.loss or LossDetector
         self.detector: LossDetector = make(
             self.board, self.rtt, attributes.same_ev_inference, attributes.rack_inference
@@ -161,7 +162,7 @@ class Requestor(Sender):
         """Return whether there is data to send; a lost packet that has been acknowledged since does not count."""
         lost = self.lost
         while lost and lost[0].state != LOST:
-            lost.popleft()
+            lost.pop(0)
         return self.work.current is not None or bool(lost)
 
     def has_outstanding(self) -> bool:
@@ -247,14 +248,15 @@ class Requestor(Sender):
             if ev < 0:
                 return PORT
         last_on_ev = board.last_on_ev
-        sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev.get(ev))
+        sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev[ev])
         last_on_ev[ev] = sent
         board.outstanding[psn] = sent
         board.orders[port].append(sent)
         board.nxt = psn + 1
         self._unasked = unasked
         self.account.send(size)
-        qpcc.balance.sent[port] += size
+        carried = qpcc.balance.sent
+        carried[port] = carried[port] + size
         self.counters.payload_bytes_sent += end - offset
         if end < request.length:
             work.offset = end
@@ -318,7 +320,7 @@ class Requestor(Sender):
         """Retransmit the first lost packet: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
         lost = self.lost
         while lost and lost[0].state != LOST:
-            lost.popleft()  # acknowledged after all
+            lost.pop(0)  # acknowledged after all
         if not lost:
             return self.emit(port, now, room)
         failed = self.recovery.next_lost(self.limit, now)
@@ -337,12 +339,12 @@ class Requestor(Sender):
             ev = evs.choose(port)  # the only EV there is
             if ev < 0:
                 return PORT
-        lost.popleft()
+        lost.pop(0)
         failed.state = REPLACED
         request, offset = failed.request, failed.offset
         sent = Transmission(
             failed.psn, now, ev, port, failed.size, request, offset, failed.count + 1, failed.failures,
-            self.board.last_on_ev.get(ev),
+            self.board.last_on_ev[ev],
         )  # fmt: skip
         if failed.since_ns >= 0:
             sent.since_ns = failed.since_ns
@@ -478,8 +480,8 @@ class Requestor(Sender):
                     overtaken = board.overtaken(sent)
                     if overtaken:
                         suspects = suspects + overtaken if suspects else overtaken
-                elif board.last_on_ev.get(sent.ev) is sent:
-                    del board.last_on_ev[sent.ev]
+                elif board.last_on_ev[sent.ev] is sent:
+                    board.last_on_ev[sent.ev] = None
         return suspects
 
     def _control(self, sack: Sack, covers: bool, rtt: int, triggered: Transmission | None, now: int) -> None:
@@ -518,7 +520,7 @@ class Requestor(Sender):
         for sent in acked:  # what is no longer in flight leaves the head of its plane's order
             order = board.orders[sent.plane]
             while order and order[0].state != IN_FLIGHT:
-                order.popleft()
+                order.pop(0)
 
     def on_ack(self, ack: Ack, now: int) -> None:
         """Handle a transport ACK, which completes requests in posting order, or a NAK, which ends the queue pair."""
@@ -571,8 +573,8 @@ class Requestor(Sender):
         if sent.state == LOST:
             self.counters.spurious_losses += 1
         sent.state = ACKED
-        if self.board.last_on_ev.get(sent.ev) is sent:
-            del self.board.last_on_ev[sent.ev]
+        if self.board.last_on_ev[sent.ev] is sent:
+            self.board.last_on_ev[sent.ev] = None
 
     def complete(self, request: WriteRequest, status: CompletionStatus, now: int) -> None:
         """Deliver the completion of a request."""

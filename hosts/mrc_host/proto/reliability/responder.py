@@ -192,11 +192,13 @@ class Responder(Timed):
             valid = 0 < size <= self.mtu and size < data.dma_length
         if valid and opcode < _ONLY:
             # Every packet of a message says where it lies and how long the whole is; they must agree.
-            base = (data.va - psn * self.mtu) & _VA_MASK
+            base = data.va - psn * self.mtu
             layout = self._layouts.get(data.msn)
             if layout is None:
                 layout = self._layouts[data.msn] = MessageLayout(base, data.rkey, data.dma_length)
-            valid = layout.base == base and layout.rkey == data.rkey and layout.length == data.dma_length
+            # Addresses are taken modulo 2^64; both are beyond a machine word only where that matters.
+            same = layout.base == base or (layout.base - base) & _VA_MASK == 0
+            valid = same and layout.rkey == data.rkey and layout.length == data.dma_length
             layout.packets += 1
         if not valid:
             self._violation(psn, Nak.INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)

@@ -9,7 +9,6 @@ that the chains below always speak of the same flight:
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 from typing import Final
 
@@ -95,16 +94,16 @@ class Scoreboard:
         "una",
     )
 
-    def __init__(self, first_psn: int, timeout_ns: int, linear: int, planes: int) -> None:
+    def __init__(self, first_psn: int, timeout_ns: int, linear: int, planes: int, evs: int) -> None:
         self.una = first_psn
         self.nxt = first_psn
         self.timeout_ns = timeout_ns
         self.linear = linear
         self.outstanding: dict[int, Transmission] = {}
         self.sacked = 0  # bit i: PSN una + i is known to be received
-        self.orders: list[deque[Transmission]] = [deque() for _ in range(planes)]
+        self.orders: list[list[Transmission]] = [[] for _ in range(planes)]
         self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
-        self.last_on_ev: dict[int, Transmission] = {}
+        self.last_on_ev: list[Transmission | None] = [None] * evs
         self.guessed: dict[int, tuple[int, int, int]] = {}  # recently lost by rule (c), by PSN: (sent_ns, plane, EV)
         self.newest_ns = -1  # send time of the newest packet known to have arrived
         self.progress_ns = 0  # when a packet was last acknowledged for the first time
@@ -179,8 +178,8 @@ class Scoreboard:
         """Return the transmissions in flight that were sent before `acked` on the same EV (rule (b))."""
         result = []
         ev = acked.ev
-        if self.last_on_ev.get(ev) is acked:
-            del self.last_on_ev[ev]
+        if self.last_on_ev[ev] is acked:
+            self.last_on_ev[ev] = None
         before = acked.previous
         acked.previous = None
         while before is not None:
@@ -200,7 +199,7 @@ class Scoreboard:
                 if sent.sent_ns >= threshold_ns:
                     break
                 late.append(sent)
-            order.popleft()
+            order.pop(0)
 
     def move_slow_packets(self, thresholds: list[int], late: list[Transmission]) -> None:
         """Move those in the exponential phase that were sent before `thresholds[plane]` (ns) to `late`: rule (c)."""
@@ -242,7 +241,7 @@ class Scoreboard:
                             due = deadline
                         break
                     result.append(sent)
-                order.popleft()
+                order.pop(0)
         result.sort(key=_by_psn)  # the oldest first, whichever plane it took
         for psn, sent in list(self.slow.items()):
             if sent.state != IN_FLIGHT:
@@ -270,6 +269,6 @@ class Scoreboard:
         self.outstanding.clear()
         self.clear_orders()
         self.slow.clear()
-        self.last_on_ev.clear()
+        self.last_on_ev = [None] * len(self.last_on_ev)
         self.guessed.clear()
         self.sacked = 0

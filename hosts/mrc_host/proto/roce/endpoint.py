@@ -280,7 +280,7 @@ class RoceEndpoint(RocePairsEndpoint):
             if size > room:
                 break
             room -= size
-            out.append(control.popleft())
+            out.append(control.pop(0))
         return room
 
     def _send_data(self, lane: _Lane, port: int, now: int, room: int, out: list[bytes]) -> int:

@@ -48,9 +48,12 @@ from mrc_host.proto.wire.framing import sealed
 from mrc_host.proto.wire.icrc import with_zeros
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_RTX, FLAG_SE, FLAG_TS, MESSAGES, NO_TIMESTAMP, Message
 from mrc_host.proto.wire.packet import Drop, WireError
+from mrc_host.proto.wire.reading import u8, u16, u32
 
 __all__ = ["ENCODERS", "Codec"]
 
+#: By opcode.
+_DECODERS: Final = [DECODERS.get(opcode) for opcode in range(256)]
 _WRITES: Final = frozenset(int(opcode) for opcode, layout in MRC_LAYOUTS.items() if layout.payload)
 
 
@@ -87,9 +90,9 @@ class Codec(Encoders):
         if total < HEAD_BYTES or packet[0] >> 4 != 6:
             return self._decode_fully(with_zeros(packet, missing) if missing else packet)
         # Declared for the compiler: machine words.
-        word: i64
-        length: i64
-        next_header: i64
+        word: i64 = u32(packet, 0)
+        length: i64 = u16(packet, 4)
+        next_header: i64 = u8(packet, 6)
         addresses: bytes
         source_port: i64
         port: i64
@@ -100,10 +103,6 @@ class Codec(Encoders):
         dest_qp: i64
         flags_psn: i64
         at: i64 = 0  # where the packet within SRv6 begins
-        (
-            word, length, next_header, addresses, source_port, port, udp_length,
-            opcode, bits, p_key, dest_qp, flags_psn,
-        ) = read_head(packet, 0)  # fmt: skip
         if length != total - 40:
             raise WireError(Drop.SHORT if length > total - 40 else Drop.TRAILING, f"{total} bytes of IP packet")
         dscp = word >> DSCP_AT & 0x3F
@@ -115,10 +114,11 @@ class Codec(Encoders):
             total = len(packet) + missing - at
             if total < HEAD_BYTES or packet[at] >> 4 != 6:
                 raise WireError(Drop.SHORT, "inside SRv6")
-            (
-                word, length, next_header, addresses, source_port, port, udp_length,
-                opcode, bits, p_key, dest_qp, flags_psn,
-            ) = read_head(packet, at)  # fmt: skip
+        (
+            word, length, next_header, addresses, source_port, port, udp_length,
+            opcode, bits, p_key, dest_qp, flags_psn,
+        ) = read_head(packet, at)  # fmt: skip
+        if at:
             if next_header != NEXT_UDP:
                 raise WireError(Drop.NEXT_HEADER, f"{next_header} where UDP should be")
             if length != udp_length:
@@ -153,7 +153,7 @@ class Codec(Encoders):
         if self.check_icrc and not sealed(packet, at, missing):
             raise WireError(Drop.ICRC, "mismatch")
         dest_qp &= LOW_24
-        found = DECODERS.get(opcode)
+        found = _DECODERS[opcode]
         if found is None:
             raise WireError(Drop.OPCODE, f"{opcode:#04x} is not an opcode of this transport")
         size = found.size

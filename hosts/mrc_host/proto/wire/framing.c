@@ -13,26 +13,13 @@
 enum {
     IP = 40,           /* bytes of an IPv6 header */
     NEXT_HEADER = 17,  /* UDP */
-    ADDRESSES = 32,
-    ADDRESSES_AT = 8,
     UDP_LENGTH_AT = IP + 4,
     UDP_CHECKSUM_AT = IP + 6,
     RESV8A_AT = IP + 12, /* of BTH */
     MASKED = 20,         /* bytes behind the IP header with those that the ICRC takes for ones */
     ICRC = 4,
     LONGEST_HEAD = 256,
-    LENGTHS = 1 << 16,
 };
-
-/* CRCs are remainders of polynomials; in a uint32_t the coefficient of x^0 is the highest bit. */
-static const uint32_t POLYNOMIAL = 0xEDB88320u;
-
-/* For each UDP length: the power of x by which the CRC up to the masked bytes is multiplied, and what is added to the
- * product. A power of 0 has not been computed yet. Callers hold Python's lock.
- */
-static struct {
-    uint32_t power, rest;
-} of_length[LENGTHS];
 
 static uint32_t be16(const uint8_t *at)
 {
@@ -48,53 +35,19 @@ static void put(uint8_t *at, uint64_t value, int size)
     }
 }
 
-static uint32_t product(uint32_t a, uint32_t b)
-{
-    uint32_t sum = 0;
-    for (; a; a <<= 1) {
-        sum ^= b & -(a >> 31);
-        b = b >> 1 ^ (POLYNOMIAL & -(b & 1));
-    }
-    return sum;
-}
-
-/* Return x^(8 * bytes). */
-static uint32_t power_of(size_t bytes)
-{
-    uint32_t power = 1u << 31, square = 1u << 23;
-    for (; bytes; bytes >>= 1) {
-        if (bytes & 1)
-            power = product(power, square);
-        square = product(square, square);
-    }
-    return power;
-}
-
-static uint32_t crc_of_zeros(size_t length)
-{
-    static uint8_t zeros[LENGTHS]; /* not constant, or 64 KiB of them were in the file */
-    return mrc_crc32(0, zeros, length);
-}
-
-/* See framing.py's `icrc_constant`. What is masked is followed by zeros there, so the CRC up to them is multiplied by a
- * power of x. `length` is at least MASKED + ICRC and less than LENGTHS.
+/* Return the ICRC of the packet whose IP header is at `ip`, with `more` bytes between BTH's masked part and the ICRC:
+ * see framing.py's `icrc_constant`.
  */
-static uint32_t constant_of(const uint8_t *addresses, uint32_t length)
+static uint32_t icrc_of(const uint8_t *ip, size_t more)
 {
-    uint8_t first[8 + IP + MASKED] = {0};
-    memset(first, 0xFF, 8 + 4);
-    first[8] = 0x6F;
-    put(first + 12, length, 2);
-    first[14] = NEXT_HEADER;
-    first[15] = 0xFF;
-    memcpy(first + 16, addresses, ADDRESSES);
-    first[8 + UDP_CHECKSUM_AT] = first[8 + UDP_CHECKSUM_AT + 1] = first[8 + RESV8A_AT] = 0xFF;
-    if (!of_length[length].power) {
-        size_t zeros = length - MASKED - ICRC;
-        of_length[length].power = power_of(zeros);
-        of_length[length].rest = crc_of_zeros(zeros) ^ crc_of_zeros(length - ICRC);
-    }
-    return product(of_length[length].power, mrc_crc32(0, first, sizeof first)) ^ of_length[length].rest;
+    uint8_t first[8 + IP + MASKED];
+    memset(first, 0xFF, 8);
+    memcpy(first + 8, ip, IP + MASKED);
+    memcpy(first + 8, "\x6F\xFF\xFF\xFF", 4);
+    memcpy(first + 8 + 4, ip + UDP_LENGTH_AT, 2);
+    first[8 + 6] = NEXT_HEADER;
+    first[8 + 7] = first[8 + UDP_CHECKSUM_AT] = first[8 + UDP_CHECKSUM_AT + 1] = first[8 + RESV8A_AT] = 0xFF;
+    return mrc_crc32(mrc_crc32(0, first, sizeof first), ip + IP + MASKED, more);
 }
 
 /* Set `value` to an int, in two's complement; return whether it fits an unsigned or signed field of `size` bytes. */
@@ -121,34 +74,49 @@ static int number_of(CPyTagged tagged, int size, int is_signed, uint64_t *value)
 /* Write the head of a packet, of at most LONGEST_HEAD bytes; return its size, or -1. */
 static Py_ssize_t write_head(uint8_t *head, const char *form, va_list values)
 {
-    static const char sizes[128] = {['B'] = 1, ['H'] = 2, ['I'] = 4, ['Q'] = 8, ['b'] = 1, ['h'] = 2, ['i'] = 4};
+    /* Bytes, and the bits of a CPyTagged of which none is set where the value surely fits. */
+    static const struct {
+        uint64_t doubtful;
+        int size;
+    } kinds[128] = {
+        ['B'] = {~(uint64_t)0x1FE, 1},       ['b'] = {~(uint64_t)0xFE, 1},
+        ['H'] = {~(uint64_t)0x1FFFE, 2},     ['h'] = {~(uint64_t)0xFFFE, 2},
+        ['I'] = {~(uint64_t)0x1FFFFFFFE, 4}, ['i'] = {~(uint64_t)0xFFFFFFFE, 4},
+        ['Q'] = {(uint64_t)1 << 63 | 1, 8},
+    };
     uint8_t *at = head;
-    for (const char *code = form + 1; *code; code++) {
-        size_t count = 0;
-        for (; *code >= '0' && *code <= '9'; code++)
-            count = 10 * count + (size_t)(*code - '0');
-        if (at - head + (count ? count : 8) > LONGEST_HEAD) {
-            PyErr_SetString(PyExc_ValueError, "the head of a packet is too long");
-            return -1;
-        }
-        if (*code == 's') {
-            PyObject *addresses = va_arg(values, PyObject *);
-            memset(at, 0, count);
-            memcpy(at, PyBytes_AS_STRING(addresses), Py_MIN(count, (size_t)PyBytes_GET_SIZE(addresses)));
-            at += count;
-        } else if (*code == 'x') {
-            memset(at, 0, count ? count : 1);
-            at += count ? count : 1;
-        } else {
-            uint64_t value;
-            int size = sizes[*code & 0x7F];
-            if (!number_of(va_arg(values, CPyTagged), size, *code >= 'a', &value)) {
+    const char *code = form + 1;
+    for (; *code; code++) {
+        int size = kinds[*code & 0x7F].size;
+        size_t count = (size_t)size;
+        if (size) {
+            CPyTagged tagged = va_arg(values, CPyTagged);
+            uint64_t value = tagged >> 1;
+            if (tagged & kinds[*code & 0x7F].doubtful && !number_of(tagged, size, *code >= 'a', &value)) {
                 PyErr_Format(PyExc_OverflowError, "a value does not fit its field of %d bytes", size);
                 return -1;
             }
-            put(at, value, size);
-            at += size;
+            value = __builtin_bswap64(value << (64 - 8 * size));
+            memcpy(at, &value, sizeof value); /* what follows is overwritten */
+        } else {
+            for (; *code >= '0' && *code <= '9'; code++)
+                count = 10 * count + (size_t)(*code - '0');
+            count += *code == 'x' && !count;
+            if (count > (size_t)(head + LONGEST_HEAD - at))
+                break;
+            memset(at, 0, count);
+            if (*code == 's') {
+                PyObject *addresses = va_arg(values, PyObject *);
+                memcpy(at, PyBytes_AS_STRING(addresses), Py_MIN(count, (size_t)PyBytes_GET_SIZE(addresses)));
+            }
         }
+        at += count;
+        if (at > head + LONGEST_HEAD)
+            break;
+    }
+    if (*code) {
+        PyErr_SetString(PyExc_ValueError, "the head of a packet is too long");
+        return -1;
     }
     return at - head;
 }
@@ -156,7 +124,7 @@ static Py_ssize_t write_head(uint8_t *head, const char *form, va_list values)
 PyObject *mrc_packet(PyObject *form, PyObject *outer, PyObject *payload, CPyTagged offset, CPyTagged size, char absent,
                      ...)
 {
-    uint8_t head[LONGEST_HEAD];
+    uint8_t head[LONGEST_HEAD + 8]; /* numbers are written as if they had 8 bytes */
     va_list values;
     va_start(values, absent);
     Py_ssize_t length = write_head(head, PyBytes_AS_STRING(form), values);
@@ -197,7 +165,7 @@ PyObject *mrc_packet(PyObject *form, PyObject *outer, PyObject *payload, CPyTagg
         PyBuffer_Release(&source);
         memset(at + length + bytes, 0, (size_t)(padded - bytes));
     }
-    uint32_t crc = mrc_crc32(0, at + IP, (size_t)(length - IP + padded)) ^ constant_of(head + ADDRESSES_AT, udp_length);
+    uint32_t crc = icrc_of(at, (size_t)(length - IP - MASKED + padded));
     at += length + padded;
     for (int byte = 0; byte < ICRC; byte++)
         at[byte] = (uint8_t)(crc >> 8 * byte);
@@ -212,12 +180,7 @@ char mrc_sealed(PyObject *packet, int64_t at, int64_t missing)
         PyErr_SetString(PyExc_ValueError, "not a whole packet with its ICRC");
         return 2;
     }
-    uint8_t first[MASKED];
-    memcpy(first, ip + IP, MASKED);
-    first[UDP_CHECKSUM_AT - IP] = first[UDP_CHECKSUM_AT + 1 - IP] = first[RESV8A_AT - IP] = 0;
-    uint32_t crc = mrc_crc32(0, first, MASKED);
-    crc = mrc_crc32(crc, ip + IP + MASKED, (size_t)(stored - IP - MASKED - ICRC));
-    crc ^= constant_of(ip + ADDRESSES_AT, be16(ip + UDP_LENGTH_AT));
+    uint32_t crc = icrc_of(ip, (size_t)(stored - IP - MASKED - ICRC));
     for (int byte = 0; byte < ICRC; byte++)
         if (ip[stored - ICRC + byte] != (uint8_t)(crc >> 8 * byte))
             return 0;

@@ -20,26 +20,26 @@ _FOUR: Final = struct.Struct("=4q")
 _PADS: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 # The constants are at most a few hundred per peer; more means forged addresses, so start again.
 _MAX_CONSTANTS: Final = 2048
-_constants: dict[tuple[bytes, int], int] = {}
+_constants: dict[tuple[bytes, int, int], int] = {}
 _packs: dict[bytes, Callable[..., bytes]] = {}
 
 
-def icrc_constant(addresses: bytes, udp_length: int) -> int:
+def icrc_constant(addresses: bytes, udp_length: int, covered: int) -> int:
     """Return, and keep, the constant that turns a plain CRC into the ICRC for these addresses and this UDP length.
 
     The ICRC is the CRC-32 of eight bytes of ones, the IP header and UDP and BTH with their variant fields as
     ones, and the rest. CRC is linear, so with UDP checksum and BTH.resv8a sent as 0 it equals the plain
-    CRC-32 from the UDP header on, XOR a value that depends only on the invariant IP fields and the length.
+    CRC-32 from the UDP header on, XOR a value that depends only on the invariant IP fields, the length, and how
+    many bytes behind the IP header are `covered`.
     """
     ip_version_6 = b"\x6f\xff\xff\xff" + udp_length.to_bytes(2, "big") + b"\x11\xff" + addresses
-    covered = udp_length - 4
     ones = bytearray(covered)
     ones[6:8] = b"\xff\xff"  # UDP checksum
     ones[12] = 0xFF  # BTH.resv8a
     constant = crc32(ones, crc32(b"\xff" * 8 + ip_version_6)) ^ crc32(bytes(covered))
     if len(_constants) >= _MAX_CONSTANTS:
         _constants.clear()
-    _constants[addresses, udp_length] = constant
+    _constants[addresses, udp_length, covered] = constant
     return constant
 
 
@@ -70,12 +70,14 @@ def packet(
         raise OverflowError(f"a value does not fit its field: {error}") from None
     udp_length = head[44] << 8 | head[45]
     addresses = head[8:40]
-    constant = _constants.get((addresses, udp_length))
+    absent = absent or not size
+    covered = len(head) - 40 if absent else udp_length - 4
+    constant = _constants.get((addresses, udp_length, covered))
     if constant is None:
-        constant = icrc_constant(addresses, udp_length)
+        constant = icrc_constant(addresses, udp_length, covered)
     whole = head if not outer else b"".join((head[:4], (len(outer) + udp_length).to_bytes(2, "big"), outer[6:], head))
     crc = crc32(head[40:])
-    if absent or not size:
+    if absent:
         return whole + (crc ^ constant).to_bytes(4, "little")
     assert payload is not None
     part = memoryview(payload)[offset : offset + size]
@@ -103,9 +105,10 @@ def sealed(packet: bytes, at: int, missing: int) -> bool:
     else:
         crc = crc32(memoryview(packet)[at + 40 : -4])
     addresses = packet[at + 8 : at + 40]
-    constant = _constants.get((addresses, udp_length))
+    covered = udp_length - 4 - missing
+    constant = _constants.get((addresses, udp_length, covered))
     if constant is None:
-        constant = icrc_constant(addresses, udp_length)
+        constant = icrc_constant(addresses, udp_length, covered)
     return (crc ^ constant).to_bytes(4, "little") == packet[-4:]
 
 

@@ -63,7 +63,7 @@ def part(packet: bytes, start: i64, end: i64, absent: bool) -> memoryview:
 
 def _zeros(size: int) -> memoryview:
     """Return `size` zeros, the same for the same size."""
-    zeros = _ZEROS.get(size)
+    zeros = _ZEROS[size]
     if zeros is None:
         zeros = _ZEROS[size] = memoryview(bytes(size))
     return zeros
@@ -71,5 +71,5 @@ def _zeros(size: int) -> memoryview:
 
 # The compiler looks a name of this module up faster than one of the builtins.
 _VIEW: Final = memoryview
-#: In the place of payloads that are not there: their length counts, their content never. A packet has at most 64 KiB.
-_ZEROS: Final[dict[int, memoryview]] = {}
+#: By size, in the place of payloads that are not there: their length counts, their content never.
+_ZEROS: Final[list[memoryview | None]] = [None] * (1 << 16)
