@@ -23,7 +23,7 @@ from mrclab.studies.cells.measure import software
 
 SUMMARY = "validation.json"
 #: The version of this format; a reader refuses another one.
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 #: Packages whose versions may change a number, where they are installed.
 PACKAGES = ("numpy", "numba", "pyarrow", "matplotlib")
 #: More bytes than a summary of 1000 seeds has.
@@ -74,7 +74,7 @@ class Software(Model):
 class SuiteSummary(Model):
     """All of a run of the suite. `policies` by kind are what endpoints ran instead of MRC's own."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     command: str
     software: Software
     scenarios: Annotated[dict[str, str], Field(min_length=1)]
