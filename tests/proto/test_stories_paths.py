@@ -253,7 +253,7 @@ def test_a_policy_holds_for_a_profile_that_is_chosen_later() -> None:
     before = qp.evs
     core.set_profiles(qp, ev=EvConfig(count=64, active=8))
     assert qp.evs is not before
-    assert len(qp.evs.universe.values) == 64
+    assert len(qp.evs.universe.values) == len(qp.requestor.board.last_on_ev) == 64
     assert type(qp.evs) is policy
 
 

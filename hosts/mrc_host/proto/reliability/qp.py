@@ -174,6 +174,7 @@ class QueuePair(Timed):
         """Use another EV profile, before there is a peer."""
         self.association.evs = (self.context.config.policies.ev or EvSet)(universe, self.context.rng, self._on_ev)
         self.association.ev_config = ev_config
+        self.requestor.start(self.sq_psn)  # its scoreboard has a place for each EV
 
     def enter_rtr(self, peer: Peer, remote_number: int, rq_psn: int, now: int) -> None:
         """Go INIT -> RTR: the responder runs. Raises QpError when our EV profile has no way to the peer."""
