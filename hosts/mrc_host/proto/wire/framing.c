@@ -96,7 +96,7 @@ static Py_ssize_t write_head(uint8_t *head, const char *form, va_list values)
                 PyErr_Format(PyExc_OverflowError, "a value does not fit its field of %d bytes", size);
                 return -1;
             }
-            value = __builtin_bswap64(value << (64 - 8 * size));
+            value = mrc_big_endian(value << (64 - 8 * size));
             memcpy(at, &value, sizeof value); /* what follows is overwritten */
         } else {
             for (; *code >= '0' && *code <= '9'; code++)

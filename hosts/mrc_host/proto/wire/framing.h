@@ -21,6 +21,12 @@ char mrc_append_words(PyObject *buffer, int64_t first, int64_t second, int64_t t
 
 enum { MRC_FAILED = -113 }; /* what a function of a machine word returns where it may have raised */
 
+/* Turn a number into one whose bytes in memory are the most significant first, or back. */
+static inline uint64_t mrc_big_endian(uint64_t value)
+{
+    return __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? value : __builtin_bswap64(value);
+}
+
 /* Read `size` bytes as a number, the most significant first; 0 where the packet ends before it, and set `failed`. */
 static inline uint64_t mrc_number(PyObject *packet, int64_t at, int64_t size, int *failed)
 {
@@ -30,7 +36,7 @@ static inline uint64_t mrc_number(PyObject *packet, int64_t at, int64_t size, in
         PyErr_SetString(PyExc_IndexError, "the packet ends before the number");
     else
         memcpy(&value, PyBytes_AS_STRING(packet) + at, (size_t)size);
-    return __builtin_bswap64(value) >> (64 - 8 * size);
+    return mrc_big_endian(value) >> (64 - 8 * size);
 }
 
 static inline int64_t mrc_u8(PyObject *packet, int64_t at)
