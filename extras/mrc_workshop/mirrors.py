@@ -201,12 +201,13 @@ class LossMirror:
         if board.slow:
             late = set(map(id, board.slow.values()))
             for order in board.orders:
-                kept = [each for each in order if id(each) not in late]
+                kept = [each for each in order.all() if id(each) not in late]
                 order.clear()
-                order.extend(kept)
+                for each in kept:
+                    order.append(each)
         for order in board.orders:
-            while order and order[0].state != IN_FLIGHT:
-                order.pop(0)
+            while order.first is not None and order.first.state != IN_FLIGHT:
+                order.drop()
         board.una, board.nxt, board.newest_ns, board.progress_ns, sacked, *rtt = numbers
         board.sacked = int(sacked, 16)
         self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, self.rtt.windows = rtt

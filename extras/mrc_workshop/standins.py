@@ -398,14 +398,12 @@ class Detector(LossDetector):
 
         newest: list[Transmission] = []
         for plane, order in enumerate(board.orders):
-            unknown: list[Transmission] = []
-            for sent in reversed(order):
-                if sent is self._latest[plane]:
-                    break
-                unknown.append(sent)
-            newest.extend(reversed(unknown))
-            if order:
-                self._latest[plane] = order[-1]
+            latest = self._latest[plane]
+            left = latest is not None and latest.later is None and latest is not order.last
+            unknown = order.first if latest is None or left else latest.later
+            while unknown is not None:
+                newest.append(unknown)
+                self._latest[plane], unknown = unknown, unknown.later
         for sent in sorted(newest, key=attrgetter("sent_ns")):  # in the order of sending, over all planes
             entry = known.get(sent.psn)
             if (entry is None or entry[0] is not sent) and (outstanding.get(sent.psn) is sent or id(sent) in arrived):

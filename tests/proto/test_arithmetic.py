@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import deque
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from mrc_host.proto.congestion.qpcc import PlaneBalance
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable
-from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Scoreboard, Transmission
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Scoreboard, SendOrder, Transmission
 from mrc_host.proto.timers import Timed, TimerKind, TimerQueue
 from mrc_host.proto.trace import EVENTS, Tracer
 from mrc_host.proto.wire import packet as wire
@@ -132,11 +133,44 @@ def flight(*rows: tuple[int, int, int]) -> tuple[Scoreboard, dict[int, Transmiss
     return board, made
 
 
+@given(st.lists(st.sampled_from(("append", "append", "drop", "clear")), max_size=60))
+def test_order_of_sending_is_a_queue(steps: list[str]) -> None:
+    order, model = SendOrder(), deque[Transmission]()
+    for psn, step in enumerate(steps):
+        if step == "append":
+            sent = Transmission(psn, psn, 0, 0, 1000, REQUEST, 0, 1, 0, None)
+            order.append(sent)
+            model.append(sent)
+        elif step == "drop":
+            order.drop()
+            if model:
+                assert model.popleft().later is None
+        else:
+            order.clear()
+            model.clear()
+        assert order.all() == list(model)
+        assert (order.first, order.last) == ((model[0], model[-1]) if model else (None, None))
+
+
+def test_a_long_order_is_freed() -> None:
+    order = SendOrder()
+    for psn in range(300_000):
+        order.append(Transmission(psn, psn, 0, 0, 1000, REQUEST, 0, 1, 0, None))
+    order.clear()
+    assert order.first is None
+    for psn in range(300_000):
+        order.append(Transmission(psn, psn, 0, 0, 1000, REQUEST, 0, 1, 0, None))
+    del order  # without clearing: the runtime bounds its depth
+
+
 def test_rule_b_takes_what_was_sent_before_on_the_same_ev() -> None:
     board, made = flight((1, 0, 5), (2, 1, 6), (3, 2, 5), (4, 3, 5), (5, 4, 5))
     assert [t.psn for t in board.overtaken(made[4])] == [3, 1]
     assert board.overtaken(made[4]) == []  # the chain is cut
     assert [t.psn for t in board.overtaken(made[5])] == [4]
+    assert [each is None for each in board.last_on_ev] == [ev != 6 for ev in range(10)]
+    board.clear()
+    assert board.last_on_ev == [None] * 10
 
 
 def before(board: Scoreboard, threshold_ns: int) -> list[int]:

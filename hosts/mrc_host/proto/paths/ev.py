@@ -5,8 +5,7 @@ from it: an EV that becomes ASSUMED_BAD or DENIED leaves the active set and a ba
 place; one that comes back joins the backup set, or the active set while that is short of its target. Only the
 floor `ev_min_active` keeps an ASSUMED_BAD EV active, and then the least bad one.
 
-EVs are handled by their index in the shared universe. The scan order holds indices in arrays, states in a
-bytearray: an idle queue pair with 256 EVs costs a few kilobytes.
+EVs are handled by their index in the shared universe, and an idle queue pair with 256 EVs costs 15 kilobytes.
 """
 
 from __future__ import annotations

@@ -145,11 +145,12 @@ class LossDetector:
         least = base_rtt_ns if base_rtt_ns > self.patience_ns else self.patience_ns
         late: list[Transmission] = []
         for plane, order in enumerate(board.orders):
-            if order:
+            first = order.first
+            if first is not None:
                 window = windows[plane] or rtt.srtt_ns + 4 * rtt.var_ns
                 if window < least:
                     window = least
-                if order[0].sent_ns < newest - window:
+                if first.sent_ns < newest - window:
                     board.sent_before(plane, newest - window, late)
         if board.slow:  # packets in the exponential phase are in no order, and no less lost
             whole = rtt.srtt_ns + 4 * rtt.var_ns

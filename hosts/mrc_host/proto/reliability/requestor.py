@@ -519,8 +519,8 @@ class Requestor(Sender):
                     self.recovery.lose(sent, LossReason.SAME_EV if overtaken else LossReason.RACK, now)
         for sent in acked:  # what is no longer in flight leaves the head of its plane's order
             order = board.orders[sent.plane]
-            while order and order[0].state != IN_FLIGHT:
-                order.pop(0)
+            while order.first is not None and order.first.state != IN_FLIGHT:
+                order.drop()
 
     def on_ack(self, ack: Ack, now: int) -> None:
         """Handle a transport ACK, which completes requests in posting order, or a NAK, which ends the queue pair."""

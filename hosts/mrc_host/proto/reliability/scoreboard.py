@@ -41,8 +41,8 @@ class Transmission:
     """
 
     __slots__ = (
-        "count", "counted", "ev", "failures", "offset", "plane", "previous", "psn", "request", "sent_ns", "since_ns",
-        "size", "state",
+        "count", "counted", "ev", "failures", "later", "offset", "plane", "previous", "psn", "request", "sent_ns",
+        "since_ns", "size", "state",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913 - made for each packet: one call
@@ -70,6 +70,48 @@ class Transmission:
         self.previous = previous
         self.state = IN_FLIGHT
         self.counted = True
+        self.later: Transmission | None = None
+
+
+class SendOrder:
+    """Transmissions of a plane by the time of sending, from `first` on, each linked to the next one by `later`."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self) -> None:
+        self.first: Transmission | None = None
+        self.last: Transmission | None = None
+
+    def append(self, sent: Transmission) -> None:
+        """Add what is sent now."""
+        if self.last is None:
+            self.first = sent
+        else:
+            self.last.later = sent
+        self.last = sent
+
+    def drop(self) -> None:
+        """Remove the first one."""
+        gone = self.first
+        if gone is not None:
+            self.first = gone.later
+            gone.later = None
+            if self.first is None:
+                self.last = None
+
+    def clear(self) -> None:
+        """Remove all; none of them is linked to another one then."""
+        while self.first is not None:
+            self.drop()
+
+    def all(self) -> list[Transmission]:
+        """Return all, the first one first."""
+        found = []
+        sent = self.first
+        while sent is not None:
+            found.append(sent)
+            sent = sent.later
+        return found
 
 
 def _by_psn(sent: Transmission) -> int:
@@ -101,7 +143,7 @@ class Scoreboard:
         self.linear = linear
         self.outstanding: dict[int, Transmission] = {}
         self.sacked = 0  # bit i: PSN una + i is known to be received
-        self.orders: list[list[Transmission]] = [[] for _ in range(planes)]
+        self.orders = [SendOrder() for _ in range(planes)]
         self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
         self.last_on_ev: list[Transmission | None] = [None] * evs
         self.guessed: dict[int, tuple[int, int, int]] = {}  # recently lost by rule (c), by PSN: (sent_ns, plane, EV)
@@ -119,7 +161,7 @@ class Scoreboard:
         for psn, sent in self.outstanding.items():
             if not last < psn < self.nxt or self.sacked >> psn - self.una & 1:
                 return f"PSN {psn} is outstanding after {last}; una {self.una}, nxt {self.nxt}, sacked {self.sacked:b}"
-            if sent.state == IN_FLIGHT and sent not in self.orders[sent.plane] and self.slow.get(psn) is not sent:
+            if sent.state == IN_FLIGHT and sent not in self.orders[sent.plane].all() and self.slow.get(psn) is not sent:
                 return f"PSN {psn} is in flight, and no timer looks at it"
             last = psn
         return None
@@ -193,13 +235,12 @@ class Scoreboard:
     def sent_before(self, plane: int, threshold_ns: int, late: list[Transmission]) -> None:
         """Move those in flight on a plane that were sent before `threshold_ns` to `late`: rule (c)."""
         order = self.orders[plane]
-        while order:
-            sent = order[0]
+        while (sent := order.first) is not None:
             if sent.state == IN_FLIGHT:
                 if sent.sent_ns >= threshold_ns:
                     break
                 late.append(sent)
-            order.pop(0)
+            order.drop()
 
     def move_slow_packets(self, thresholds: list[int], late: list[Transmission]) -> None:
         """Move those in the exponential phase that were sent before `thresholds[plane]` (ns) to `late`: rule (c)."""
@@ -232,8 +273,7 @@ class Scoreboard:
         result = []
         due: int | None = None
         for order in self.orders:
-            while order:
-                sent = order[0]
+            while (sent := order.first) is not None:
                 if sent.state == IN_FLIGHT:
                     deadline = sent.sent_ns + self.timeout_ns
                     if deadline > now:
@@ -241,7 +281,7 @@ class Scoreboard:
                             due = deadline
                         break
                     result.append(sent)
-                order.pop(0)
+                order.drop()
         result.sort(key=_by_psn)  # the oldest first, whichever plane it took
         for psn, sent in list(self.slow.items()):
             if sent.state != IN_FLIGHT:
