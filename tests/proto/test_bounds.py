@@ -23,6 +23,7 @@ from mrc_host.proto.config import (
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState, QpStateChanged
+from mrc_host.proto.reliability.scoreboard import LOST
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import Opcode
@@ -97,6 +98,22 @@ def test_a_message_that_is_not_what_it_claims_is_an_invalid_request(name: str, r
     s, completions = deliver(pieces, order[::-1] if reverse else order)
     assert completions == []
     assert s.connection.peer.error is ErrorReason.LOCAL_INVALID_REQUEST
+
+
+def test_an_address_half_of_all_away_is_another_one() -> None:
+    s, _ = deliver([(FIRST, MTU, MTU + 52, 1, 0), (LAST_IMM, 52, MTU + 52, 1, MTU + (1 << 63))], [0, 1])
+    assert s.connection.peer.error is ErrorReason.LOCAL_INVALID_REQUEST
+
+
+def test_the_next_lost_packet_is_the_first_that_the_peer_takes() -> None:
+    s = story()
+    s.bench.post(s.connection, 5 * MTU)
+    s.until(lambda: len(s.data()) == 5)
+    packets = list(s.board.outstanding.values())
+    for each in packets:
+        each.state = LOST
+    s.qp.requestor.lost[:] = reversed(packets)
+    assert s.qp.requestor.recovery.next_lost(packets[2].psn, s.net.now) is packets[2]
 
 
 def test_marks_on_made_up_evs_fill_no_memory() -> None:
@@ -191,6 +208,8 @@ def test_a_transport_ack_whose_msn_does_not_fit_its_psn_completes_nothing() -> N
     latest = {sent.ev: sent for sent in s.board.outstanding.values()}
     assert len(latest) > 1
     assert {ev: sent for ev, sent in enumerate(s.board.last_on_ev) if sent is not None} == latest
+    answer(last, 31, 3)
+    assert not any(s.board.last_on_ev)
 
 
 def test_a_peer_that_does_not_have_what_was_acknowledged_ends_the_queue_pair() -> None:

@@ -108,8 +108,9 @@ def test_a_checksum_that_is_not_zero_hides_no_other_wrong_bit() -> None:
         assert results == [Drop.ICRC, Drop.ICRC]
 
 
-def test_a_payload_that_lacks_more_than_itself_is_refused() -> None:
-    stored = mrc(LENGTH, 4096)
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_a_payload_that_lacks_more_than_itself_is_refused(wrapping: str) -> None:
+    stored = WRAPPINGS[wrapping](mrc(LENGTH, 4096))
     for cut in range(40, len(stored)):
         with pytest.raises(WireError):
             LENGTH.decode(stored[:cut], 4096 + len(stored) - cut)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mrc_host.proto.wire import codec as wire
-from mrc_host.proto.wire import crc, encap, fields, framing, packet
+from mrc_host.proto.wire import crc, encap, fields, framing, packet, reading
 from mrc_host.proto.wire.encap import encapsulate
 from mrc_host.proto.wire.fields import HEADERS, MRC_LAYOUTS, ROCE_LAYOUTS, Dscp, Opcode
 from mrc_host.proto.wire.messages import NO_TIMESTAMP, Ack, Data
@@ -355,6 +355,7 @@ def test_damaged_packets_are_refused_with_the_right_reason() -> None:
         (sealed(data, 49, b"\x01"), Drop.TVER),
         (sealed(data, 48, b"\xc5"), Drop.OPCODE),
         (sealed(data, 48, b"\x0a"), Drop.OPCODE),
+        (sealed(data, 48, b"\xff"), Drop.OPCODE),
         (change(data, 90, b"\x00"), Drop.ICRC),
         (sealed(data, 48, b"\xdc"), Drop.LENGTH),
         (sealed(sack, 48, b"\xdd"), Drop.LENGTH),
@@ -430,12 +431,14 @@ def test_srv6_packet_decodes_with_and_without_srh() -> None:
         assert reason(wrapped[:end]) == (Drop.SHORT, Drop.SHORT)
 
 
-def test_congestion_mark_on_the_outer_header_counts() -> None:
+def test_congestion_mark_on_either_header_counts() -> None:
     inner = bytes.fromhex(VECTORS[0]["hex"])
-    wrapped = bytearray(encapsulate(inner, bytes(16), bytes(16)))
-    assert not wire.Codec().decode(bytes(wrapped)).ce
-    wrapped[1] |= 0x30
-    assert wire.Codec().decode(bytes(wrapped)).ce
+    wrapped = encapsulate(inner, bytes(16), bytes(16))
+    assert not wire.Codec().decode(wrapped).ce
+    for marked in (1, 41):  # a switch may have marked it before it got its outer header
+        either = bytearray(wrapped)
+        either[marked] |= 0x30
+        assert wire.Codec().decode(bytes(either)).ce
 
 
 def test_ipv4_carries_the_low_half_of_the_ev() -> None:
@@ -528,3 +531,14 @@ def test_random_bytes_raise_nothing_but_wire_error(noise: bytes) -> None:
     for decoder in (wire.Codec().decode, packet.decode):
         with pytest.raises(WireError):
             decoder(noise)
+
+
+@pytest.mark.parametrize(("read", "size"), [(reading.i8, 1), (reading.i16, 2), (reading.i32, 4)])
+def test_a_number_may_end_where_its_packet_ends_and_not_later(read: Any, size: int) -> None:
+    """Compiled, these read by `framing.h`."""
+    data = b"\x7f\xed\xcb\xa9\x87\x65"
+    for at in range(len(data) - size + 1):
+        assert read(data, at) == int.from_bytes(data[at : at + size], "big", signed=True)
+    for at in range(len(data) - size + 1, len(data) + 2):
+        with pytest.raises(IndexError):
+            read(data, at)

@@ -18,6 +18,9 @@ from mrc_host.proto.wire import framing
 CODES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8, "b": 1, "h": 2, "i": 4}
 #: IPv6, UDP and BTH as encoders have them: what follows them is random.
 HEAD: Final = "!IHH32sHHH2xBBHII"
+#: What follows it (60 bytes) in heads of 256 bytes, the longest, and in longer ones.
+LONGEST: Final = ("196x", "188xQ", "192xI", "194xH", "195xB", "195xx", "164x32s")
+TOO_LONG: Final = ("197x", "189xQ", "193xI", "196xB", "196xx", "165x32s", "188xQQ")
 
 
 class InC:
@@ -69,7 +72,7 @@ def value_of(rng: random.Random, code: str) -> int:
     bits = 8 * CODES[code]
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if code.islower() else (0, (1 << bits) - 1)
     if rng.random() < 0.01:
-        return rng.choice((low - 1, high + 1, 1 << 64, -(1 << 70)))
+        return rng.choice((low - 1, high + 1, 1 << 62, (1 << 63) - 1, 1 << 63, 1 << 64, -(1 << 70)))
     return rng.choice((low, high, rng.randint(low, high), rng.randint(low, high)))
 
 
@@ -91,7 +94,7 @@ def case(rng: random.Random) -> tuple[Any, ...]:
         0x60000000 | rng.getrandbits(28),
         length,
         0x1140,
-        rng.randbytes(32),
+        rng.randbytes(rng.choice((32, 32, 8))),
         rng.getrandbits(16),
         4793,
         length,
@@ -104,13 +107,27 @@ def case(rng: random.Random) -> tuple[Any, ...]:
     return form.encode(), outer, kind(payload), offset, size, absent, *fixed, *values
 
 
+def compare_longest(in_c: InC) -> None:
+    """Compare the longest heads; longer ones are refused in C."""
+    for tail in (*LONGEST, *TOO_LONG):
+        values = [b"addresses" if code == "s" else 7 for code in tail if code in (*CODES, "s")]
+        fixed = [0x60000000, 400, 0x1140, bytes(32), 5, 4793, 400, 1, 2, 3, 4, 5]
+        arguments = ((HEAD + tail).encode(), b"", b"", 0, 0, True, *fixed, *values)
+        expected = ValueError if tail in TOO_LONG else outcome(framing.packet, *arguments)
+        assert outcome(in_c.packet, *arguments) == expected, tail
+
+
 def main(path: str, count: str, seed: str) -> None:
     """See the module's docstring."""
     rng, in_c = random.Random(int(seed)), InC(path)
+    compare_longest(in_c)
     for _ in range(int(count)):
         arguments = case(rng)
         whole = outcome(framing.packet, *arguments)
         assert outcome(in_c.packet, *arguments) == whole, arguments
+        # The same addresses and lengths, with the payload if it was absent and without it if it was there.
+        other = (*arguments[:5], not arguments[5], *arguments[6:])
+        assert outcome(in_c.packet, *other) == outcome(framing.packet, *other), other
         if not isinstance(whole, bytes):
             continue
         outer, size, absent = arguments[1], arguments[4], arguments[5]
