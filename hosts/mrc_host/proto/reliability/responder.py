@@ -196,7 +196,7 @@ class Responder(Timed):
             layout = self._layouts.get(data.msn)
             if layout is None:
                 layout = self._layouts[data.msn] = MessageLayout(base, data.rkey, data.dma_length)
-            # Addresses are taken modulo 2^64; both are beyond a machine word only where that matters.
+            # Addresses count modulo 2^64, for which a machine word is too small: only where they differ is that asked.
             same = layout.base == base or (layout.base - base) & _VA_MASK == 0
             valid = same and layout.rkey == data.rkey and layout.length == data.dma_length
             layout.packets += 1

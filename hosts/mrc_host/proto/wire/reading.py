@@ -1,6 +1,6 @@
 """Parts of a packet: whole numbers, most significant byte first, and the payload.
 
-Reading a number raises IndexError where the packet ends before it.
+Reading a number raises IndexError where the packet ends before it. Places are not negative.
 """
 
 from __future__ import annotations
