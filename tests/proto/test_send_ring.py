@@ -42,7 +42,7 @@ class Window(Timed):
 
 
 class Script:
-    """A sender that answers as it is told, and with IDLE when that is over."""
+    """A sender whose answers are given; after them it has nothing to send."""
 
     def __init__(self, qpcc: Window, *answers: bytes | int | Exception) -> None:
         self.qpcc = qpcc

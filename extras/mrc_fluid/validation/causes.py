@@ -13,7 +13,7 @@ from mrc_fluid.validation.scenario import Backend, Quantity
 
 
 class Change(StrEnum):
-    """What a controlled run changes, to show that it is a cause."""
+    """Changes of controlled runs, each of which takes a cause away."""
 
     LAST_HOP = "marks at the last hop"
     BITMAP = "bitmap, as in htsim, for MRC's sprayer"

@@ -239,7 +239,7 @@ def test_packets_by_the_batch_make_the_same_history_as_one_by_one(world: World) 
 
 
 class Delivering:
-    """A fabric that delivers what it is told to, to one port."""
+    """A fabric of one port, to which it delivers `count` packets."""
 
     surprises = 0
 

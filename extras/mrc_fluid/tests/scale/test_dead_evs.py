@@ -50,7 +50,7 @@ def test_dead_backups_are_found_one_after_the_other() -> None:
 
 
 def test_a_loss_at_the_end_waits_for_a_probe() -> None:
-    # There are so many EVs that no probe is sent on the dead one.
+    # With so many EVs the dead one is not probed.
     short = replace(PACE, lasts=DELAYS.verdict / 2, turns=[DELAYS.verdict / 2], active=10**9)
     _, ends, _ = paid(short, 1)
     # The last answer, between one and two intervals of the timer, the answer to the probe.

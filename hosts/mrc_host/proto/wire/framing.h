@@ -39,25 +39,26 @@ static inline uint64_t mrc_number(PyObject *packet, int64_t at, int64_t size, in
     return mrc_big_endian(value) >> (64 - 8 * size);
 }
 
-static inline int64_t mrc_u8(PyObject *packet, int64_t at)
+static inline int64_t mrc_word(PyObject *packet, int64_t at, int64_t size)
 {
     int failed;
-    uint64_t value = mrc_number(packet, at, 1, &failed);
+    uint64_t value = mrc_number(packet, at, size, &failed);
     return failed ? MRC_FAILED : (int64_t)value;
+}
+
+static inline int64_t mrc_u8(PyObject *packet, int64_t at)
+{
+    return mrc_word(packet, at, 1);
 }
 
 static inline int64_t mrc_u16(PyObject *packet, int64_t at)
 {
-    int failed;
-    uint64_t value = mrc_number(packet, at, 2, &failed);
-    return failed ? MRC_FAILED : (int64_t)value;
+    return mrc_word(packet, at, 2);
 }
 
 static inline int64_t mrc_u32(PyObject *packet, int64_t at)
 {
-    int failed;
-    uint64_t value = mrc_number(packet, at, 4, &failed);
-    return failed ? MRC_FAILED : (int64_t)value;
+    return mrc_word(packet, at, 4);
 }
 
 static inline CPyTagged mrc_u64(PyObject *packet, int64_t at)
