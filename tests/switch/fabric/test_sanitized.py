@@ -43,6 +43,7 @@ def test_the_fabric_under_sanitizers() -> None:
             "test_target.py",
             "test_links.py",
             "test_missing.py",
+            "test_borrowed.py",
             "test_fuzz.py",
             "test_outside.py",
             "test_pfc.py",

@@ -148,6 +148,7 @@ class CalculationCodegen:
         self.code: list[str] = []
         self.crcs: dict[Crc, str] = {}
         self._named: dict[str, CalculationFunction] = {}
+        self.checksums_of_payload = False
 
     def named(self, node: JsonNode) -> CalculationFunction:
         """Return the calculation whose name is in `node`."""
@@ -312,7 +313,9 @@ class CalculationCodegen:
             place = self.cx.layout.place(target.header)
             kind = node["type"].str()
             if kind == "generic":
-                call = f"{self.named(node['calculation']).function}(in, p, payload, payload_len)"
+                calculation = self.named(node["calculation"])
+                self.checksums_of_payload |= calculation.payload
+                call = f"{calculation.function}(in, p, payload, payload_len)"
             elif kind == "ipv4":
                 call = f"{self._ipv4(target.header)}(p)"
             else:

@@ -361,6 +361,7 @@ class _Generator:
             "    .phv_size = sizeof(struct phv),",
             f"    .max_header_bytes = {self.max_header_bytes},",
             f"    .queueing_metadata = {int(all(q in present for q in QUEUEING))},",
+            f"    .payload_checksums = {int(self.calculations.checksums_of_payload)},",
             f"    .name = {c_string(self.facts.name)},",
             "    .fields = {",
             *fields,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from p4lite.switch.errors import BuildError
 from p4lite.switch.fabric.values import FabricError
@@ -35,6 +35,9 @@ SOURCES = (
 )
 
 _P = c_void_p
+#: Of a packet with missing bytes, behind these (PF_TAIL_BYTES).
+TAIL_BYTES: Final = 4
+_OWNERS_AT_ONCE: Final = 256
 _PROTOTYPES: dict[str, tuple[object, ...]] = {
     # name: (result, arguments...); the name of a structure is a pointer to it
     "pf_create": (_P, "pf_config"),
@@ -81,19 +84,20 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "pf_port_generate": (c_int, _P, c_char_p, POINTER(c_uint32), c_uint32, c_uint64, c_uint64, c_uint64),
     "pf_run": (c_int, _P, c_uint64, c_uint32, "pf_batch"),
     "pf_transmitters": (c_int, _P, POINTER(_P), c_uint32, "pf_transmitter", POINTER(c_uint64)),
-    "pf_send": (c_int, _P, POINTER(_P), c_char_p, c_uint64, c_char_p, POINTER(c_uint64)),
+    "pf_send": (c_int, _P, POINTER(_P), c_char_p, c_uint64, "pf_piece", POINTER(c_uint64)),
     "pf_exchange": (
         c_int,
         _P,
         POINTER(_P),
         c_char_p,
         c_uint64,
-        c_char_p,
+        "pf_piece",
         c_uint64,
         c_uint64,
         POINTER(c_uint64),
         "pf_batch",
     ),
+    "pf_returned": (c_uint64, _P, POINTER(_P), c_uint64, c_uint32),
     "pf_start": (c_int, _P),
     "pf_stop": (c_int, _P),
     "pf_lateness": (None, _P, "pf_lateness", c_uint32),
@@ -151,7 +155,6 @@ class FabricCore:
         self.switch_drops = self._about.names("pf_switch_drop")
         self.notification_kinds = self._about.names("pf_notification_kind")
         self.states = self._about.enums["pf_state"]
-        self.delivery = self._about.record("pf_delivery")
         self.port_sample = self._about.record("pf_port_sample")
         self.notification = self._about.record("pf_notification")
         self._errors = {number: name for name, number in self._about.enums["pf_error"].items()}
@@ -185,8 +188,22 @@ class FabricCore:
         finally:
             self.c.pf_unlock(self.pointer)
 
+    def deliveries(self, batch: Any) -> Iterator[tuple[int, int, int, bytes, int]]:
+        """Yield time (ns), device, port, packet, and how many bytes are missing in it, of each delivery of a batch."""
+        count = batch.count
+        for each in (self._about.structures["pf_delivery"] * count).from_address(batch.records) if count else ():
+            packet, missing = ctypes.string_at(each.stored, each.length - each.missing), each.missing
+            if each.middle:
+                packet = packet[:-TAIL_BYTES] + ctypes.string_at(each.middle, missing) + packet[-TAIL_BYTES:]
+                missing = 0
+            yield each.time_ns, each.device_id, each.port, packet, missing
+
     def close(self) -> None:
         """Free everything."""
         pointer, self.pointer = self.pointer, None
         c, self.c = self.c, _Closed()
+        borrowed = (_P * _OWNERS_AT_ONCE)()
+        while count := c.pf_returned(pointer, borrowed, _OWNERS_AT_ONCE, 1):
+            for owner in borrowed[:count]:  # the packets that are under way (`core/python/ferry.c`)
+                ctypes.pythonapi.Py_DecRef(_P(owner))
         c.pf_destroy(pointer)

@@ -250,14 +250,8 @@ class Fabric:
         result = self._core.c.pf_run(self._core.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
         if result != 0:
             raise not_run(self._core, result, limit_ns)
-        if not batch.count:
-            return []
-        delivery = self._core.delivery
-        records = ctypes.string_at(batch.records, batch.count * delivery.size)
-        data = ctypes.string_at(batch.bytes, batch.size)
         return [
-            (time_ns, device_id, port, data[offset : offset + length - missing])
-            for time_ns, device_id, port, offset, length, missing in delivery.iter_unpack(records)
+            (time_ns, device_id, port, packet) for time_ns, device_id, port, packet, _ in self._core.deliveries(batch)
         ]
 
     def outside(self, ports: Sequence[tuple[Port, bytes]]) -> ExternalHosts:

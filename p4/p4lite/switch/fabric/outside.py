@@ -116,9 +116,10 @@ class ExternalHosts:
         # In order, as the ferry looks for them: the key of a port (`struct ferry_port`), its place.
         places = sorted((device_id << 32 | number, place) for (device_id, number), place in self._places.items())
         self._ferry_places = (ctypes.c_uint64 * (2 * len(places) + 1))(*(word for each in places for word in each))
-        exchange = ctypes.cast(self._core.c.pf_exchange, ctypes.c_void_p)
+        c = self._core.c
+        calls = [ctypes.cast(call, ctypes.c_void_p) for call in (c.pf_lock, c.pf_unlock, c.pf_exchange, c.pf_returned)]
         count, skip = len(self._ports), self.header_bytes
-        ferry = library.ferry_new(exchange, self._pointers, self._ferry_places, count, skip)
+        ferry = library.ferry_new((ctypes.c_void_p * 4)(*calls), self._pointers, self._ferry_places, count, skip)
         if not ferry:
             return None
         weakref.finalize(self, library.ferry_free, ferry)
@@ -168,19 +169,21 @@ class ExternalHosts:
         """
         core = self._core
         self._check_ports()
-        numbers, count, octets = self._packed(words, parts)
-        result = core.c.pf_send(core.pointer, self._pointers, numbers, count, octets, self._told_by)
+        numbers, count, piece = self._packed(words, parts)
+        result = core.c.pf_send(core.pointer, self._pointers, numbers, count, piece, self._told_by)
         if result != 0:
             raise self._refused(result, words)
         self.surprises += self._told.value
 
-    def _packed(self, words: bytearray, parts: list[bytes]) -> tuple[bytes, int, bytes]:
-        """Pack words, number and bytes of frames for C, and check what C relies on (as in `ferry.c`)."""
+    def _packed(self, words: bytearray, parts: list[bytes]) -> tuple[bytes, int, Any]:
+        """Return words, number and bytes of frames for C, and check what C relies on (as in `ferry.c`)."""
         numbers, octets = array("Q", bytes(words[: len(words) // _WORD_BYTES * _WORD_BYTES])), b"".join(parts)
         if len(words) % (SEND_WORDS * _WORD_BYTES):
             raise ValueError("a packet is some words short")
         self._check_packed(numbers, len(octets))
-        return bytes(words), len(numbers) // SEND_WORDS, octets
+        self._octets = ctypes.c_char_p(octets)  # stays while C reads it
+        piece = self._core.new("pf_piece", bytes=ctypes.cast(self._octets, ctypes.c_void_p), length=len(octets))
+        return bytes(words), len(numbers) // SEND_WORDS, piece
 
     def exchange(self, words: bytearray, parts: list[bytes], limit_ns: int, foresee_ns: int = 0) -> list[Arrival]:
         """Do `send`, then `Fabric.advance`, and return the arrivals; `now_ns` is the fabric's time then.
@@ -196,9 +199,9 @@ class ExternalHosts:
         if self._ferry is not None and core.pointer is not None:
             found = self._ferry(core.pointer, words, parts, limit_ns, foresee_ns)
             return self._taken(found, words, limit_ns)
-        numbers, count, octets = self._packed(words, parts)
+        numbers, count, piece = self._packed(words, parts)
         result = core.c.pf_exchange(
-            core.pointer, self._pointers, numbers, count, octets, limit_ns, foresee_ns, self._told_by, self._batch_by
+            core.pointer, self._pointers, numbers, count, piece, limit_ns, foresee_ns, self._told_by, self._batch_by
         )
         return self._taken(self._read(result), words, limit_ns)
 
@@ -220,16 +223,10 @@ class ExternalHosts:
 
     def _read(self, result: int) -> Found:
         """Return the arrivals in the batch, read by ctypes."""
-        batch = self._batch
-        arrived = batch.count if result == 0 else 0
-        if not arrived:
-            return result, self._told.value, batch.now_ns, batch.known_ns, []
-        delivery, places, skip = self._core.delivery, self._places, self.header_bytes
-        records = ctypes.string_at(batch.records, arrived * delivery.size)
-        octets = ctypes.string_at(batch.bytes, batch.size)
+        batch, places, skip = self._batch, self._places, self.header_bytes
         arrivals = [
-            (time_ns, places.get((device_id, port), -1), octets[offset + skip : offset + length - missing], missing)
-            for time_ns, device_id, port, offset, length, missing in delivery.iter_unpack(records)
+            (time_ns, places.get((device_id, port), -1), packet[skip:], missing)
+            for time_ns, device_id, port, packet, missing in (self._core.deliveries(batch) if result == 0 else ())
         ]
         return result, self._told.value, batch.now_ns, batch.known_ns, arrivals
 

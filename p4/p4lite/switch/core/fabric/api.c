@@ -106,7 +106,6 @@ void pf_destroy(struct fabric *f)
     free(f->list.heap);
     free(f->outbox.heap);
     free(f->deliveries);
-    free(f->delivered);
     pthread_mutex_destroy(&f->notify_mutex);
     pthread_barrier_destroy(&f->started);
     pthread_mutex_destroy(&f->lock.mutex);

@@ -30,9 +30,9 @@ struct phv_slab {
     struct phv_slab *next;
 };
 
-static const uint32_t class_capacity[BUF_CLASSES] = {2048 + BUF_HEADROOM, 10240 + BUF_HEADROOM,
-                                                     MAX_PACKET + 4 * BUF_HEADROOM};
-static const uint32_t class_batch[BUF_CLASSES] = {64, 16, 4};
+static const uint32_t class_capacity[BUF_CLASSES] = {512 + BUF_HEADROOM, 2048 + BUF_HEADROOM,
+                                                     10240 + BUF_HEADROOM, MAX_PACKET + 4 * BUF_HEADROOM};
+static const uint32_t class_batch[BUF_CLASSES] = {64, 64, 16, 4};
 
 static void *slab_new(struct fabric *f, size_t bytes)
 {
@@ -98,6 +98,62 @@ static void buf_release(struct fabric *f, struct buf *b)
     }
 }
 
+static bool grow_borrowed(struct fabric *f)
+{
+    const unsigned count = 64;
+    struct borrowed *b = slab_new(f, count * sizeof *b);
+    if (!b)
+        return false;
+    for (unsigned i = 0; i < count; i++) {
+        b[i] = (struct borrowed){.next_free = f->free_borrowed, .next_made = f->made_borrowed};
+        f->free_borrowed = f->made_borrowed = &b[i];
+    }
+    return true;
+}
+
+/* Lets a packet refer to bytes of `owner`; the caller says which (`middle`, `missing`). */
+bool packet_borrow(struct fabric *f, struct packet *p, void *owner)
+{
+    if (!f->free_borrowed && !grow_borrowed(f))
+        return false;
+    struct borrowed *b = f->free_borrowed;
+    f->free_borrowed = b->next_free;
+    b->owner = owner;
+    b->refs = 1;
+    p->borrowed = b;
+    return true;
+}
+
+/* The packet no longer refers to what it borrowed. */
+static void packet_return(struct fabric *f, struct packet *p)
+{
+    struct borrowed *b = p->borrowed;
+    p->borrowed = NULL;
+    if (b && --b->refs == 0) {
+        b->next_free = f->returned;
+        f->returned = b;
+    }
+}
+
+uint64_t pf_returned(struct fabric *f, void **owners, uint64_t room, uint32_t all)
+{
+    LOCKED(f);
+    uint64_t count = 0;
+    for (struct borrowed *b = all ? f->made_borrowed : NULL; b && count < room; b = b->next_made) {
+        if (b->owner)
+            owners[count++] = b->owner;
+        b->owner = NULL;
+    }
+    for (struct borrowed *b = f->returned; !all && b && count < room; b = f->returned) {
+        owners[count++] = b->owner;
+        b->owner = NULL;
+        f->returned = b->next_free;
+        b->next_free = f->free_borrowed;
+        f->free_borrowed = b;
+    }
+    return count;
+}
+
 static struct packet *packet_alloc(struct fabric *f)
 {
     if (!f->free_packets && !grow_packets(f))
@@ -110,6 +166,7 @@ static struct packet *packet_alloc(struct fabric *f)
     p->credit_port = NULL;
     p->ended = NULL;
     p->missing = p->tail = 0;
+    p->borrowed = NULL;
     p->truncate_to = P4_NO_TRUNCATE;
     p->loops = 0;
     p->timer.pos = NO_POS;
@@ -142,6 +199,9 @@ struct packet *packet_share(struct fabric *f, const struct packet *p)
     copy->len = p->len;
     copy->missing = p->missing;
     copy->tail = p->tail;
+    copy->middle = p->middle;
+    if ((copy->borrowed = p->borrowed))
+        copy->borrowed->refs++;
     copy->ingress_port = p->ingress_port;
     copy->loops = p->loops;
     copy->buf->refs++;
@@ -152,6 +212,7 @@ void packet_free(struct fabric *f, struct packet *p)
 {
     if (p->ended)
         p->ended(f, p);
+    packet_return(f, p);
     buf_release(f, p->buf);
     p->next = f->free_packets;
     f->free_packets = p;
@@ -273,8 +334,9 @@ void pool_destroy(struct fabric *f)
 
 /* -- packets with missing bytes ------------------------------------------------------------------------------------- */
 
-/* Packets of which the payload is not stored, so that a simulation need not carry it: only its length. They do what
- * packets with these bytes would do, and a check at the end, of what is stored, fails where theirs would. */
+/* Packets of which the payload is not stored. Where it is borrowed, they are made whole before it is changed. Where only
+ * its length is known, so that a simulation need not carry it, they do what packets with these bytes would do, and a check
+ * at the end, of what is stored, fails where theirs would. */
 /* Flips a bit. A bit that is not stored changes the check instead, each in another way, so that two different ones do not
  * undo each other, and one that is flipped twice is as it was. */
 void packet_corrupt(struct packet *p, uint64_t bit)
@@ -292,11 +354,12 @@ void packet_corrupt(struct packet *p, uint64_t bit)
         p->data[gap + i] ^= (uint8_t)(flips >> 8 * i);
 }
 
-void packet_truncate(struct packet *p, uint32_t len)
+void packet_truncate(struct fabric *f, struct packet *p, uint32_t len)
 {
     uint32_t gap = packet_head(p);
     p->len = len;
     if (len <= gap) {
+        packet_return(f, p);
         p->missing = p->tail = 0;
     } else if (len - gap <= p->missing) {
         p->missing = len - gap;
@@ -306,14 +369,18 @@ void packet_truncate(struct packet *p, uint32_t len)
     }
 }
 
-/* Puts zeros where bytes are missing, for what must see whole packets. */
+/* Stores the missing bytes, zeros where they are nowhere, for what must see whole packets. */
 bool packet_reveal(struct fabric *f, struct packet *p)
 {
     uint32_t gap = packet_head(p);
     if (!packet_replace(f, p, p->len))
         return false;
     memmove(p->data + gap + p->missing, p->data + gap, p->tail);
-    memset(p->data + gap, 0, p->missing);
+    if (p->borrowed)
+        memcpy(p->data + gap, p->middle, p->missing);
+    else
+        memset(p->data + gap, 0, p->missing);
+    packet_return(f, p);
     p->missing = p->tail = 0;
     return true;
 }
@@ -469,9 +536,8 @@ __attribute__((constructor)) static void crc_init(void)
             crc_table[t][i] = (crc_table[t - 1][i] >> 8) ^ crc_table[0][crc_table[t - 1][i] & 255];
 }
 
-uint32_t crc32_of(const uint8_t *data, uint32_t len)
+static uint32_t crc32_more(uint32_t c, const uint8_t *data, uint32_t len)
 {
-    uint32_t c = UINT32_MAX;
     for (; len >= 8; data += 8, len -= 8) {
         c ^= (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 | (uint32_t)data[3] << 24;
         c = crc_table[7][c & 255] ^ crc_table[6][(c >> 8) & 255] ^ crc_table[5][(c >> 16) & 255] ^
@@ -480,7 +546,21 @@ uint32_t crc32_of(const uint8_t *data, uint32_t len)
     }
     while (len--)
         c = crc_table[0][(c ^ *data++) & 255] ^ (c >> 8);
-    return ~c;
+    return c;
+}
+
+uint32_t crc32_of(const uint8_t *data, uint32_t len)
+{
+    return ~crc32_more(UINT32_MAX, data, len);
+}
+
+/* Of the bytes that are somewhere. */
+static uint32_t crc32_of_packet(const struct packet *p)
+{
+    uint32_t head = packet_head(p), c = crc32_more(UINT32_MAX, p->data, head);
+    if (p->borrowed)
+        c = crc32_more(c, p->middle, p->missing);
+    return ~crc32_more(c, p->data + head, p->tail);
 }
 
 #define NO_ROOM "the folder of captures and traces is full"
@@ -494,12 +574,12 @@ static bool take_room(struct fabric *f, uint64_t bytes)
     return true;
 }
 
-/* "time_ns what device_id port length crc32"; the last is of what is stored. */
+/* "time_ns what device_id port length crc32"; the last is of the bytes that are somewhere. */
 void trace_packet(struct fabric *f, const char *what, const struct port *q, const struct packet *p)
 {
     unsigned long long now = f->sending_at == PF_NO_TIME ? f->now : f->sending_at;
     int written = fprintf(f->trace, "%llu %s %u %u %u %08x\n", now, what, q->sw->config.device_id, q->number, p->len,
-                          crc32_of(p->data, packet_stored(p)));
+                          crc32_of_packet(p));
     if (f->trace_limited && !take_room(f, written < 0 ? UINT64_MAX : (uint64_t)written)) {
         fprintf(stderr, "p4lite: trace: %s; it ends here\n", written < 0 ? strerror(errno) : NO_ROOM);
         fclose(f->trace);
@@ -571,19 +651,26 @@ void pcap_close(struct port *q)
     q->pcap = NULL;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 void pcap_packet(struct fabric *f, struct port *q, const struct packet *p, uint32_t outbound)
 {
     static const uint8_t zero[4];
-    uint32_t stored = packet_head(p); /* what lies behind missing bytes would be at a wrong place */
-    uint32_t captured = stored < q->pcap_snaplen ? stored : q->pcap_snaplen, padding = -captured & 3;
+    uint32_t head = packet_head(p), middle = p->borrowed ? p->missing : 0;
+    uint32_t known = p->borrowed ? p->len : head; /* what lies behind missing bytes would be at a wrong place */
+    uint32_t captured = known < q->pcap_snaplen ? known : q->pcap_snaplen, padding = -captured & 3;
     uint64_t time = f->now + f->epoch_ns;
     uint32_t length = (uint32_t)(sizeof(struct pcapng_packet) + sizeof(struct pcapng_packet_end)) + captured + padding;
-    struct pcapng_packet head = {6, length, 0, (uint32_t)(time >> 32), (uint32_t)time, captured, p->len};
+    struct pcapng_packet block = {6, length, 0, (uint32_t)(time >> 32), (uint32_t)time, captured, p->len};
     bool leaves = (outbound != 0) != ((q->pcap_flags & PF_CAPTURE_OUTSIDE) != 0);
     struct pcapng_packet_end end = {2, 4, leaves ? 2 : 1, 0, length};
     bool room = !(q->pcap_flags & PF_CAPTURE_LIMITED) || take_room(f, length);
-    if (!room || fwrite(&head, sizeof head, 1, q->pcap) != 1 || fwrite(p->data, 1, captured, q->pcap) != captured ||
-        fwrite(zero, 1, padding, q->pcap) != padding || fwrite(&end, sizeof end, 1, q->pcap) != 1) {
+    uint32_t first = least(captured, head), second = least(captured - first, middle), third = captured - first - second;
+    if (!room || !put(q->pcap, &block, sizeof block) || !put(q->pcap, p->data, first) || !put(q->pcap, p->middle, second) ||
+        !put(q->pcap, p->data + head, third) || !put(q->pcap, zero, padding) || !put(q->pcap, &end, sizeof end)) {
         fprintf(stderr, "p4lite: capture of device %u port %u: %s; it ends here\n", q->sw->config.device_id, q->number,
                 room ? strerror(errno) : NO_ROOM);
         pcap_close(q);
@@ -600,15 +687,24 @@ void pcap_flush(struct fabric *f)
                 fflush(q->pcap);
 }
 
+/* Forgets deliveries that the last run has handed out. */
+void deliveries_clear(struct fabric *f)
+{
+    struct packet *p;
+    if (!f->deliveries_taken)
+        return;
+    while ((p = list_pop(&f->delivered)))
+        packet_free(f, p);
+    f->ndeliveries = 0;
+    f->deliveries_taken = false;
+}
+
+/* Notes a packet for the outside and keeps it, unless there is no memory for that. */
 bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t at)
 {
     if (p->missing && p->tail != PF_TAIL_BYTES && !packet_reveal(f, p)) /* truncated: the rest is no check */
         return false;
-    uint32_t stored = packet_stored(p);
-    if (f->deliveries_taken) { /* delivered between two runs, by a change of state */
-        f->ndeliveries = f->delivered_size = 0;
-        f->deliveries_taken = false;
-    }
+    deliveries_clear(f); /* where it is delivered between two runs, by a change of state */
     if (f->ndeliveries == f->deliveries_capacity) {
         uint64_t capacity = f->deliveries_capacity ? 2 * f->deliveries_capacity : 1024;
         struct pf_delivery *grown = realloc(f->deliveries, capacity * sizeof *grown);
@@ -617,19 +713,14 @@ bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t 
         f->deliveries = grown;
         f->deliveries_capacity = capacity;
     }
-    if (f->delivered_size + stored > f->delivered_capacity) {
-        uint64_t capacity = 2 * (f->delivered_size + stored) + (1 << 20);
-        uint8_t *grown = realloc(f->delivered, capacity);
-        if (!grown)
-            return false;
-        f->delivered = grown;
-        f->delivered_capacity = capacity;
+    f->deliveries[f->ndeliveries++] = (struct pf_delivery){
+        at, q->sw->config.device_id, q->number, p->len, p->missing, p->data, p->borrowed ? p->middle : NULL,
+        p->borrowed ? p->borrowed->owner : NULL};
+    if (p->ended) {
+        p->ended(f, p);
+        p->ended = NULL;
     }
-    struct pf_delivery record = {at, q->sw->config.device_id, q->number, f->delivered_size, p->len,
-                                 p->missing};
-    memcpy(f->delivered + f->delivered_size, p->data, stored);
-    f->delivered_size += stored;
-    f->deliveries[f->ndeliveries++] = record;
+    list_push(&f->delivered, p);
     return true;
 }
 

@@ -17,7 +17,7 @@ struct timer;
 struct packet;
 
 #define BUF_HEADROOM 256u
-#define BUF_CLASSES 3u
+#define BUF_CLASSES 4u
 #define MAX_PACKET 65536u
 #define MAX_PORT 65535u
 #define NO_POS UINT32_MAX
@@ -59,8 +59,16 @@ struct event_list {
     uint32_t size, capacity;
 };
 
-/* `missing` bytes of a packet may be nowhere: they count in `len`, so in every queue, limit, time and counter, but `data`
- * goes on behind them with the last `tail` bytes, which hold the check of what is there (base.c). */
+/* Bytes of its sender's that packets refer to, until none does (pf_returned). Each is in the list of all that were made. */
+struct borrowed {
+    struct borrowed *next_free, *next_made;
+    void *owner; /* NULL: free */
+    uint32_t refs;
+};
+
+/* `missing` bytes of a packet may not be stored: they count in `len`, so in every queue, limit, time and counter, but `data`
+ * goes on behind them with the last `tail` bytes. They are nowhere, and the tail holds the check of what is there (base.c),
+ * or they are at `middle`, which is borrowed. */
 struct packet {
     struct packet *next;
     struct buf *buf;
@@ -68,6 +76,8 @@ struct packet {
     uint32_t len;
     uint32_t missing;
     uint32_t tail;
+    struct borrowed *borrowed; /* NULL: nothing is */
+    const uint8_t *middle;
     uint32_t truncate_to;
     struct p4_phv *phv;     /* while inside a switch */
     uint64_t time;          /* on a link: arrival; in a queue: when it was put there */
@@ -264,13 +274,13 @@ struct fabric {
     /* pools */
     struct packet *free_packets;
     struct buf *free_bufs[BUF_CLASSES];
+    struct borrowed *free_borrowed, *made_borrowed, *returned;
     struct slab *slabs;
     uint64_t pool_bytes, pool_limit;
     /* deliveries */
     struct pf_delivery *deliveries;
     uint64_t ndeliveries, deliveries_capacity;
-    uint8_t *delivered;
-    uint64_t delivered_size, delivered_capacity;
+    struct packet_list delivered; /* theirs */
     bool deliveries_taken; /* by the last run: the next delivery begins a new batch */
     uint64_t lookahead_ns;
     uint64_t foresight_ns; /* what is put on a wire to the outside from now on arrives so much later at the earliest */
@@ -313,11 +323,12 @@ static inline void unlock_at_end(struct fabric **f)
 struct packet *packet_new(struct fabric *f, uint32_t capacity); /* data at BUF_HEADROOM; NULL: no memory */
 struct packet *packet_share(struct fabric *f, const struct packet *p);
 void packet_free(struct fabric *f, struct packet *p);
+bool packet_borrow(struct fabric *f, struct packet *p, void *owner);
 void packet_drop_phv(struct sw *s, struct packet *p);
 bool packet_make_room(struct fabric *f, struct packet *p, uint32_t payload_offset, uint32_t headers);
 void packet_unshare(struct fabric *f, struct packet *p);
 void packet_corrupt(struct packet *p, uint64_t bit);
-void packet_truncate(struct packet *p, uint32_t len);
+void packet_truncate(struct fabric *f, struct packet *p, uint32_t len);
 bool packet_reveal(struct fabric *f, struct packet *p);
 struct p4_phv *phv_get(struct sw *s);
 void phv_put(struct sw *s, struct p4_phv *phv);
@@ -346,6 +357,7 @@ void pcap_flush(struct fabric *f);
 void notify(struct fabric *f, uint32_t kind, uint32_t device_id, uint32_t ident, uint32_t up, const uint8_t *data,
             uint64_t len);
 bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t at);
+void deliveries_clear(struct fabric *f);
 
 #define CONTAINER(type, member, at) ((type *)(void *)((char *)(at) - offsetof(type, member)))
 

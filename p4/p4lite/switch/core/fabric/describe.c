@@ -13,6 +13,7 @@
 #define SWITCH_CONFIG(f) P4_FIELD(pf_switch_config, f)
 #define DELIVERY(f) P4_FIELD(pf_delivery, f)
 #define BATCH(f) P4_FIELD(pf_batch, f)
+#define PIECE(f) P4_FIELD(pf_piece, f)
 #define TRANSMITTER(f) P4_FIELD(pf_transmitter, f)
 #define SEND(f) P4_FIELD(pf_send, f)
 #define PFC(f) P4_FIELD(pf_pfc_settings, f)
@@ -63,10 +64,10 @@ static const struct p4_described rows[] = {
     CONFIG(memory_limit_bytes), CONFIG(round_ns),
     P4_STRUCT(pf_switch_config), SWITCH_CONFIG(device_id), SWITCH_CONFIG(priority_queues), SWITCH_CONFIG(drop_port),
     SWITCH_CONFIG(loop_limit), SWITCH_CONFIG(cpu_port),
-    P4_STRUCT(pf_delivery), DELIVERY(time_ns), DELIVERY(device_id), DELIVERY(port), DELIVERY(offset),
-    DELIVERY(length), DELIVERY(missing),
-    P4_STRUCT(pf_batch), BATCH(records), BATCH(bytes), BATCH(count), BATCH(size), BATCH(now_ns),
-    BATCH(known_ns),
+    P4_STRUCT(pf_delivery), DELIVERY(time_ns), DELIVERY(device_id), DELIVERY(port), DELIVERY(length),
+    DELIVERY(missing), DELIVERY(stored), DELIVERY(middle), DELIVERY(owner),
+    P4_STRUCT(pf_batch), BATCH(records), BATCH(count), BATCH(now_ns), BATCH(known_ns),
+    P4_STRUCT(pf_piece), PIECE(bytes), PIECE(length), PIECE(owner),
     P4_STRUCT(pf_transmitter), TRANSMITTER(rate_bps), TRANSMITTER(overhead_bytes), TRANSMITTER(host_queue_bytes),
     TRANSMITTER(free_at_ns), TRANSMITTER(rate_rest),
     P4_STRUCT(pf_send), SEND(port), SEND(length), SEND(missing), SEND(at_ns), SEND(free_at_ns),

@@ -196,24 +196,32 @@ struct pf_send {
     uint64_t at_ns, free_at_ns;
 };
 
-/* One delivered packet: where its length - missing bytes are in the batch. */
+/* Bytes of frames. Where `owner` is not NULL the fabric may refer to them without a copy; it then sets `owner` to NULL, and
+ * they must stay until pf_returned names it. */
+struct pf_piece {
+    const uint8_t *bytes;
+    uint64_t length;
+    void *owner;
+};
+
+/* One delivered packet: its length - missing bytes at `stored`, and those that are missing before the last PF_TAIL_BYTES at
+ * `middle`, which `owner` lent, unless that is NULL. All are in place until the next run. */
 struct pf_delivery {
     uint64_t time_ns;
     uint32_t device_id, port;
-    uint64_t offset;
     uint32_t length, missing;
+    const uint8_t *stored, *middle;
+    void *owner;
 };
 
 struct pf_batch {
     const struct pf_delivery *records;
-    const uint8_t *bytes;
-    uint64_t count, size;
+    uint64_t count;
     uint64_t now_ns, known_ns; /* what arrives outside up to known_ns has been delivered */
 };
 
 _Static_assert(sizeof(struct pf_send) == 4 * sizeof(uint64_t), "frames of hosts are lists of words");
-_Static_assert(sizeof(struct pf_delivery) == 32 && offsetof(struct pf_delivery, offset) == 16,
-               "deliveries are read in bulk: no holes");
+_Static_assert(sizeof(struct pf_delivery) == 48, "deliveries are read in bulk: no holes");
 
 enum pf_notification_kind { PF_N_PACKET_IN, PF_N_DIGEST, PF_N_PORT_STATUS };
 
@@ -322,11 +330,14 @@ int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count,
  * taken in order of the times at which they were sent, and then of their ports. `told`: how many took their link for another
  * time than they said, and after an error which was refused. */
 int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-            const uint8_t *bytes, uint64_t *told);
+            struct pf_piece *pieces, uint64_t *told);
 /* pf_send, then pf_run with stop_on_delivery. What is certain to arrive outside by `foresee_ns` is delivered before its
  * time: the caller promises that until then nothing changes but by what hosts send. */
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-                const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out);
+                struct pf_piece *pieces, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out);
+/* Writes up to `room` owners of pieces to which no packet refers any more, each once, and returns how many. `all`: of all
+ * pieces; nothing may follow but pf_destroy. */
+uint64_t pf_returned(struct fabric *f, void **owners, uint64_t room, uint32_t all);
 
 /* Real clock. */
 int pf_start(struct fabric *f);

@@ -15,7 +15,9 @@ static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p, uin
     }
     if (f->trace)
         trace_packet(f, "deliver", q, p);
-    if (q->collect && !deliver(f, q, p, at))
+    if (q->collect && deliver(f, q, p, at))
+        return;
+    if (q->collect)
         q->stats.drops[PF_D_MEMORY]++;
     packet_free(f, p);
 }
@@ -181,8 +183,11 @@ void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_
         return;
     }
     if (d->set.corrupt > 0 && chance(&d->rng, d->set.corrupt) && p->len) {
-        packet_unshare(f, p);
         uint64_t bit = random_next(&d->rng) % ((uint64_t)p->len * 8);
+        if (p->borrowed)
+            packet_reveal(f, p);
+        else
+            packet_unshare(f, p);
         if (p->buf->refs == 1)
             packet_corrupt(p, bit);
         stats->corrupted++;

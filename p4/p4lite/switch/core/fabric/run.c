@@ -123,9 +123,7 @@ static int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_deli
         return PF_E_RANGE;
     if (until_ns < f->now && !stop_on_delivery)
         return PF_E_PAST;
-    if (f->deliveries_taken)
-        f->ndeliveries = f->delivered_size = 0;
-    f->deliveries_taken = false;
+    deliveries_clear(f);
     bool hand_out = until_ns < f->now || (stop_on_delivery && f->ndeliveries); /* before time goes on */
     bool foresight = foresee_ns > f->now && f->foresight_ns && f->lookahead_ns && !f->trace;
     int result = hand_out ? PF_OK : run_virtual(f, until_ns, stop_on_delivery, foresight);
@@ -138,7 +136,7 @@ static int run_locked(struct fabric *f, uint64_t until_ns, uint32_t stop_on_deli
     if (f->now >= foresee_ns)
         tick_all(f); /* control operations may follow */
     f->deliveries_taken = true;
-    *out = (struct pf_batch){f->deliveries, f->delivered, f->ndeliveries, f->delivered_size, f->now, f->known};
+    *out = (struct pf_batch){f->deliveries, f->ndeliveries, f->now, f->known};
     return result;
 }
 
@@ -165,8 +163,43 @@ int pf_transmitters(struct fabric *f, struct port *const *ports, uint32_t count,
     return PF_OK;
 }
 
-static int port_inject(struct fabric *f, struct port *q, const uint8_t *data, uint32_t len, uint32_t missing, uint64_t at_ns,
-                uint64_t *free_at)
+/* Packets as long as these refer to their sender's bytes behind the first ones, where the headers are. */
+#define BORROW_LEAST 1024u
+#define BORROW_HEAD 256u
+
+/* What is next of pieces. */
+struct pieces {
+    struct pf_piece *at;
+    uint64_t used; /* of that piece */
+};
+
+static void pieces_read(struct pieces *from, uint8_t *to, uint64_t bytes)
+{
+    while (bytes) {
+        uint64_t left = from->at->length - from->used, part = left < bytes ? left : bytes;
+        memcpy(to, from->at->bytes + from->used, part);
+        to += part;
+        bytes -= part;
+        from->used += part;
+        if (part == left)
+            *from = (struct pieces){from->at + 1, 0};
+    }
+}
+
+/* The piece in which a packet ends, if that lends all but the head and the tail; NULL otherwise. */
+static struct pf_piece *pieces_lender(const struct pieces *from, uint32_t bytes)
+{
+    struct pf_piece *piece = from->at;
+    uint64_t left = bytes, has = piece->length - from->used;
+    while (has < left) {
+        left -= has;
+        has = (++piece)->length;
+    }
+    return piece->owner && has == left && bytes - left <= BORROW_HEAD ? piece : NULL;
+}
+
+static int port_inject(struct fabric *f, struct port *q, struct pieces *from, uint32_t len, uint32_t missing,
+                       uint64_t at_ns, uint64_t *free_at)
 {
     struct linkdir *d = &q->host_in;
     if (len > MAX_PACKET || (missing && (uint64_t)missing + PF_LEAST_STORED > len))
@@ -175,15 +208,28 @@ static int port_inject(struct fabric *f, struct port *q, const uint8_t *data, ui
         return PF_E_BUSY;
     if (!f->real && (at_ns < d->last_inject || at_ns + d->set.delay_ns < f->now))
         return PF_E_PAST;
-    uint32_t stored = len - missing;
+    struct pf_piece *lender = f->real || missing || len < BORROW_LEAST ? NULL : pieces_lender(from, len);
+    uint32_t stored = lender ? BORROW_HEAD + PF_TAIL_BYTES : len - missing;
     struct packet *p = packet_new(f, stored);
+    if (p && lender && !packet_borrow(f, p, lender->owner)) {
+        packet_free(f, p);
+        p = NULL;
+    }
     if (!p)
         return PF_E_MEMORY;
     d->last_inject = at_ns;
-    memcpy(p->data, data, stored);
     p->len = len;
-    p->missing = missing;
-    p->tail = missing ? PF_TAIL_BYTES : 0;
+    p->missing = len - stored;
+    p->tail = p->missing ? PF_TAIL_BYTES : 0;
+    if (lender) {
+        pieces_read(from, p->data, BORROW_HEAD);
+        p->middle = from->at->bytes + from->used;
+        from->used += p->missing;
+        pieces_read(from, p->data + BORROW_HEAD, PF_TAIL_BYTES);
+        lender->owner = NULL;
+    } else {
+        pieces_read(from, p->data, stored);
+    }
     *free_at = host_sends(f, q, p, at_ns);
     return PF_OK;
 }
@@ -192,8 +238,9 @@ int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t a
 {
     struct fabric *f = q->sw->fabric;
     uint64_t free;
+    struct pf_piece piece = {data, len, NULL};
     LOCKED(f);
-    int result = port_inject(f, q, data, len, 0, at_ns, &free);
+    int result = port_inject(f, q, &(struct pieces){&piece, 0}, len, 0, at_ns, &free);
     if (result == PF_OK && free_at)
         *free_at = free;
     if (result == PF_OK && f->real)
@@ -202,17 +249,17 @@ int pf_port_inject(struct port *q, const uint8_t *data, uint32_t len, uint64_t a
 }
 
 static int send_locked(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-                       const uint8_t *bytes, uint64_t *told)
+                       struct pf_piece *pieces, uint64_t *told)
 {
     uint64_t surprises = 0;
+    struct pieces from = {pieces, 0};
     int result = f->real ? PF_E_CLOCK : PF_OK;
     for (uint64_t i = 0; i < count && result == PF_OK; i++) {
         const struct pf_send *s = &sends[i];
         uint64_t free_at = 0;
         f->sending_at = s->at_ns;
-        result = port_inject(f, ports[s->port], bytes, s->length, s->missing, s->at_ns, &free_at);
+        result = port_inject(f, ports[s->port], &from, s->length, s->missing, s->at_ns, &free_at);
         surprises += free_at != s->free_at_ns;
-        bytes += result == PF_OK ? s->length - s->missing : 0;
         *told = result == PF_OK ? surprises : i;
     }
     f->sending_at = PF_NO_TIME;
@@ -220,20 +267,20 @@ static int send_locked(struct fabric *f, struct port *const *ports, const struct
 }
 
 int pf_send(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-            const uint8_t *bytes, uint64_t *told)
+            struct pf_piece *pieces, uint64_t *told)
 {
     *told = 0;
     LOCKED(f);
-    return send_locked(f, ports, sends, count, bytes, told);
+    return send_locked(f, ports, sends, count, pieces, told);
 }
 
 int pf_exchange(struct fabric *f, struct port *const *ports, const struct pf_send *sends, uint64_t count,
-                const uint8_t *bytes, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out)
+                struct pf_piece *pieces, uint64_t until_ns, uint64_t foresee_ns, uint64_t *told, struct pf_batch *out)
 {
     *told = 0;
     *out = (struct pf_batch){0};
     LOCKED(f);
-    int result = send_locked(f, ports, sends, count, bytes, told);
+    int result = send_locked(f, ports, sends, count, pieces, told);
     if (result == PF_OK)
         result = run_locked(f, until_ns, 1, foresee_ns, out);
     return result;

@@ -329,8 +329,8 @@ static void parse(struct fabric *f, struct sw *s, struct packet *p, uint32_t byt
     program->parse(s->instance, phv, p->data, bytes);
 }
 
-/* Of a packet with missing bytes. Its headers are stored, so that a parser reads beyond them only where one is corrupt:
- * it is given zeros then. */
+/* Of a packet with missing bytes. Its headers are stored, so that a parser seldom reads beyond them: where one is corrupt,
+ * or where many headers come before payload that is borrowed. */
 static void parse_head(struct fabric *f, struct sw *s, struct packet *p)
 {
     parse(f, s, p, packet_head(p));
@@ -348,6 +348,11 @@ static void ingress(struct fabric *f, struct sw *s, struct port *in, struct pack
     struct p4_phv *phv = p->phv;
     uint32_t length = p->len;
     s->stats.ingress++;
+    /* What a PHV keeps from an earlier round cannot be had again, so that parsing must not fail for want of bytes. */
+    if (p->missing && (program->payload_checksums || (p->borrowed && p->loops)) && !packet_reveal(f, p)) {
+        switch_drop(f, s, in, p, PF_S_MEMORY);
+        return;
+    }
     if (p->missing)
         parse_head(f, s, p);
     else
@@ -476,7 +481,7 @@ static struct packet *target_egress(struct fabric *f, struct port *q, struct pac
         return NULL;
     }
     if (phv->truncate_to < p->len)
-        packet_truncate(p, phv->truncate_to);
+        packet_truncate(f, p, phv->truncate_to);
     packet_drop_phv(s, p);
     return p;
 }

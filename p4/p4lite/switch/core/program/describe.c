@@ -17,7 +17,7 @@ static const struct p4_described rows[] = {
     FAULT(division), FAULT(hash_zero), FAULT(random_range), FAULT(assertion), FAULT(parser_loop), FAULT(no_member),
     P4_STRUCT(p4_field), P4_FIELD(p4_field, offset), P4_FIELD(p4_field, size), P4_FIELD(p4_field, width),
     P4_STRUCT(p4_program), PROGRAM(abi), PROGRAM(phv_size), PROGRAM(max_header_bytes), PROGRAM(queueing_metadata),
-    PROGRAM(name), P4_NESTED(p4_program, fields, p4_field), PROGRAM(create), PROGRAM(destroy), PROGRAM(restart),
+    PROGRAM(payload_checksums), PROGRAM(name), P4_NESTED(p4_program, fields, p4_field), PROGRAM(create), PROGRAM(destroy), PROGRAM(restart),
     PROGRAM(phv_init), PROGRAM(phv_reset), PROGRAM(phv_copy), PROGRAM(reset_metadata), PROGRAM(parse),
     PROGRAM(ingress), PROGRAM(egress), PROGRAM(header_length), PROGRAM(deparse), PROGRAM(copy_field_list),
     PROGRAM(digest),

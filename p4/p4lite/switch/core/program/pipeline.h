@@ -31,7 +31,7 @@
 #include <string.h>
 #include <time.h>
 
-#define P4LITE_ABI 1u
+#define P4LITE_ABI 2u
 
 /* Bit 15 of p4_phv.clone_session says that a clone was asked for; the low 15 bits are the session. */
 #define P4_CLONE_VALID 0x8000u
@@ -137,6 +137,7 @@ struct p4_program {
     uint32_t phv_size;         /* bytes of one PHV; align to 16 */
     uint32_t max_header_bytes; /* upper bound of header_length() */
     uint32_t queueing_metadata; /* 1: all four of enq_timestamp, enq_qdepth, deq_timedelta, deq_qdepth exist */
+    uint32_t payload_checksums; /* 1: parse or deparse reads the payload */
     const char *name;
     struct p4_field fields[P4F_COUNT];
 

@@ -1,14 +1,22 @@
 /* pf_exchange as Python calls it: words and bytes in, a list of arrivals out. ctypes would spend more on
- * converting them than the fabric on carrying the packets (`fabric/outside.py` does, where this cannot be built). */
+ * converting them than the fabric on carrying the packets (`fabric/outside.py` does, where this cannot be built).
+ *
+ * Long packets are not copied: the fabric refers to the sender's object, of which the ferry holds a reference, and the
+ * receiver gets the same object where nobody else has it. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include "fabric.h"
 
-typedef int exchange_function(struct fabric *, struct port *const *, const struct pf_send *, uint64_t, const uint8_t *,
-                              uint64_t, uint64_t, uint64_t *, struct pf_batch *);
+/* What it calls of the fabric's core, which is another library. */
+struct ferry_calls {
+    void (*lock)(struct fabric *), (*unlock)(struct fabric *);
+    int (*exchange)(struct fabric *, struct port *const *, const struct pf_send *, uint64_t, struct pf_piece *, uint64_t,
+                    uint64_t, uint64_t *, struct pf_batch *);
+    uint64_t (*returned)(struct fabric *, void **, uint64_t, uint32_t);
+};
 
-enum { SEND_WORDS = sizeof(struct pf_send) / sizeof(uint64_t) };
+enum { SEND_WORDS = sizeof(struct pf_send) / sizeof(uint64_t), RETURNED_AT_ONCE = 256 };
 
 /* An external port as deliveries name it, and its place among those that are driven; in order of `key`. */
 struct ferry_port {
@@ -17,17 +25,17 @@ struct ferry_port {
 };
 
 struct ferry {
-    exchange_function *exchange;
+    struct ferry_calls calls;
     const struct ferry_port *places;
     struct port *const *ports;
     uint64_t count, skip; /* ports; bytes of the header that is taken off what arrives */
     uint64_t *words;
-    uint8_t *bytes;
-    size_t words_room, bytes_room;
+    struct pf_piece *pieces;
+    size_t words_room, pieces_room;
 };
 
 #pragma GCC visibility push(default)
-struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, const struct ferry_port *places,
+struct ferry *ferry_new(const struct ferry_calls *calls, struct port *const *ports, const struct ferry_port *places,
                         uint64_t count, uint64_t skip);
 void ferry_free(struct ferry *ferry);
 PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns,
@@ -35,12 +43,12 @@ PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words,
 #pragma GCC visibility pop
 
 /* `ports` and `places` stay the caller's, and in place. NULL: no memory. */
-struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, const struct ferry_port *places,
+struct ferry *ferry_new(const struct ferry_calls *calls, struct port *const *ports, const struct ferry_port *places,
                         uint64_t count, uint64_t skip)
 {
     struct ferry *ferry = calloc(1, sizeof *ferry);
     if (ferry)
-        *ferry = (struct ferry){.exchange = exchange, .places = places, .ports = ports, .count = count,
+        *ferry = (struct ferry){.calls = *calls, .places = places, .ports = ports, .count = count,
                                 .skip = skip};
     return ferry;
 }
@@ -48,7 +56,7 @@ struct ferry *ferry_new(exchange_function *exchange, struct port *const *ports, 
 void ferry_free(struct ferry *ferry)
 {
     free(ferry->words);
-    free(ferry->bytes);
+    free(ferry->pieces);
     free(ferry);
 }
 
@@ -87,16 +95,22 @@ static int take_words(struct ferry *ferry, PyObject *words)
     return 1;
 }
 
-/* The packets' bytes back to back; there must be as many as the words say. */
-static int take_bytes(struct ferry *ferry, PyObject *parts, uint64_t sends)
+/* The packets' bytes as pieces; there must be as many as the words say. */
+static int take_pieces(struct ferry *ferry, PyObject *parts, uint64_t sends)
 {
-    size_t size = 0, wanted = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts); i++) {
-        if (!PyBytes_Check(PyList_GET_ITEM(parts, i))) {
+    size_t count = (size_t)PyList_GET_SIZE(parts), size = 0, wanted = 0;
+    if (!room(&ferry->pieces, &ferry->pieces_room, count * sizeof *ferry->pieces)) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        PyObject *part = PyList_GET_ITEM(parts, i);
+        if (!PyBytes_Check(part)) {
             PyErr_SetString(PyExc_TypeError, "packets are bytes");
             return 0;
         }
-        size += (size_t)PyBytes_GET_SIZE(PyList_GET_ITEM(parts, i));
+        ferry->pieces[i] = (struct pf_piece){(const uint8_t *)PyBytes_AS_STRING(part), (uint64_t)PyBytes_GET_SIZE(part), part};
+        size += ferry->pieces[i].length;
     }
     for (uint64_t i = 0; i < sends; i++) {
         const struct pf_send *each = (const struct pf_send *)ferry->words + i;
@@ -108,16 +122,6 @@ static int take_bytes(struct ferry *ferry, PyObject *parts, uint64_t sends)
     if (wanted > size) {
         PyErr_SetString(PyExc_ValueError, "the packets have fewer bytes than they say");
         return 0;
-    }
-    if (!room(&ferry->bytes, &ferry->bytes_room, size)) {
-        PyErr_NoMemory();
-        return 0;
-    }
-    uint8_t *to = ferry->bytes;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts); i++) {
-        PyObject *part = PyList_GET_ITEM(parts, i);
-        memcpy(to, PyBytes_AS_STRING(part), (size_t)PyBytes_GET_SIZE(part));
-        to += PyBytes_GET_SIZE(part);
     }
     return 1;
 }
@@ -136,18 +140,56 @@ static int64_t place_of(const struct ferry *ferry, uint64_t key)
     return low < ferry->count && ferry->places[low].key == key ? ferry->places[low].place : -1;
 }
 
+/* The sender's own object with the head as it arrived, if nobody else has it and its head is as long; NULL otherwise. Other
+ * packets that refer to it have heads of their own, and none has another tail. */
+static PyObject *same_object(const struct pf_delivery *each, uint64_t head, uint64_t skip)
+{
+    PyObject *owner = each->owner;
+    if (!owner || Py_REFCNT(owner) != 1)
+        return NULL;
+    char *at = PyBytes_AS_STRING(owner);
+    if ((const char *)each->middle != at + head - skip)
+        return NULL;
+    memcpy(at, each->stored + skip, head - skip);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    ((PyBytesObject *)owner)->ob_shash = -1;
+#pragma GCC diagnostic pop
+    return Py_NewRef(owner);
+}
+
+/* A packet without the header. */
+static PyObject *packet_of(const struct pf_delivery *each, uint64_t skip, uint32_t *missing)
+{
+    uint64_t stored = each->length - each->missing, head = stored - PF_TAIL_BYTES;
+    *missing = each->missing;
+    if (!each->middle) {
+        skip = stored < skip ? stored : skip;
+        return PyBytes_FromStringAndSize((const char *)each->stored + skip, (Py_ssize_t)(stored - skip));
+    }
+    *missing = 0;
+    skip = head < skip ? head : skip;
+    PyObject *packet = same_object(each, head, skip);
+    if (packet || !(packet = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(each->length - skip))))
+        return packet;
+    char *at = PyBytes_AS_STRING(packet);
+    memcpy(at, each->stored + skip, head - skip);
+    memcpy(at + head - skip, each->middle, each->missing);
+    memcpy(at + head - skip + each->missing, each->stored + head, PF_TAIL_BYTES);
+    return packet;
+}
+
 /* A list of (time_ns, place, packet, bytes missing in it). */
 static PyObject *arrivals_of(const struct ferry *ferry, const struct pf_batch *batch)
 {
     PyObject *list = PyList_New((Py_ssize_t)batch->count);
     for (uint64_t i = 0; list && i < batch->count; i++) {
         const struct pf_delivery *each = &batch->records[i];
-        uint64_t stored = each->length - each->missing, skip = stored < ferry->skip ? stored : ferry->skip;
+        uint32_t bytes;
         int64_t place = place_of(ferry, (uint64_t)each->device_id << 32 | each->port);
         PyObject *time = PyLong_FromUnsignedLongLong(each->time_ns), *where = PyLong_FromLongLong(place);
-        PyObject *packet = PyBytes_FromStringAndSize((const char *)batch->bytes + each->offset + skip,
-                                                     (Py_ssize_t)(stored - skip));
-        PyObject *missing = PyLong_FromUnsignedLong(each->missing);
+        PyObject *packet = packet_of(each, ferry->skip, &bytes);
+        PyObject *missing = PyLong_FromUnsignedLong(bytes);
         PyObject *arrival = time && where && packet && missing ? PyTuple_Pack(4, time, where, packet, missing) : NULL;
         Py_XDECREF(time);
         Py_XDECREF(where);
@@ -168,7 +210,7 @@ static int take(struct ferry *ferry, PyObject *words, PyObject *parts, uint64_t 
         return 0;
     }
     *sends = (uint64_t)PyByteArray_GET_SIZE(words) / sizeof(struct pf_send);
-    return take_words(ferry, words) && take_bytes(ferry, parts, *sends);
+    return take_words(ferry, words) && take_pieces(ferry, parts, *sends);
 }
 
 static PyObject *found(const struct ferry *ferry, int result, uint64_t told, struct pf_batch *batch)
@@ -181,7 +223,20 @@ static PyObject *found(const struct ferry *ferry, int result, uint64_t told, str
                     : NULL;
 }
 
-/* (result, told, now_ns, known_ns, arrivals) of pf_exchange; Python's lock is not held meanwhile. */
+/* Drops the references of what no packet refers to any more. */
+static void drop_returned(const struct ferry *ferry, struct fabric *f)
+{
+    void *owners[RETURNED_AT_ONCE];
+    uint64_t count;
+    do {
+        count = ferry->calls.returned(f, owners, RETURNED_AT_ONCE, 0);
+        for (uint64_t i = 0; i < count; i++)
+            Py_DECREF((PyObject *)owners[i]);
+    } while (count == RETURNED_AT_ONCE);
+}
+
+/* (result, told, now_ns, known_ns, arrivals) of pf_exchange. Python's lock is not held while the fabric runs or its lock
+ * is waited for; the fabric's is until the arrivals are read. */
 PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words, PyObject *parts, uint64_t limit_ns,
                          uint64_t foresee_ns)
 {
@@ -191,8 +246,15 @@ PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words,
     struct pf_batch batch = {0};
     int result;
     Py_BEGIN_ALLOW_THREADS
-    result = ferry->exchange(f, ferry->ports, (const struct pf_send *)ferry->words, sends, ferry->bytes, limit_ns,
-                             foresee_ns, &told, &batch);
+    ferry->calls.lock(f);
+    result = ferry->calls.exchange(f, ferry->ports, (const struct pf_send *)ferry->words, sends, ferry->pieces, limit_ns,
+                                   foresee_ns, &told, &batch);
     Py_END_ALLOW_THREADS
-    return found(ferry, result, told, &batch);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts); i++)
+        if (!ferry->pieces[i].owner) /* the fabric refers to it */
+            Py_INCREF(PyList_GET_ITEM(parts, i));
+    PyObject *done = found(ferry, result, told, &batch);
+    drop_returned(ferry, f);
+    ferry->calls.unlock(f);
+    return done;
 }
