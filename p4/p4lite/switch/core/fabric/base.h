@@ -193,6 +193,7 @@ struct port {
     uint32_t number;
     uint8_t peer_kind;
     bool implicit, kicked, serving, collect;
+    uint8_t waiting;            /* bit i: queue i is not empty */
     struct port *peer;
     struct port *patch;         /* what comes in here goes out there, past any program (pf_port_patch) */
     struct port *next_kicked;
@@ -408,6 +409,22 @@ static inline struct packet *list_pop(struct packet_list *l)
         if (!l->head)
             l->tail = NULL;
     }
+    return p;
+}
+
+/* The next packet of a queue, which need not have one. */
+static inline struct packet *queue_pop(struct port *q, uint32_t i)
+{
+    struct queue *queue = &q->queues[i];
+    struct packet *p = list_pop(&queue->list);
+    if (p) {
+        queue->packets--;
+        queue->bytes -= p->queue_bytes;
+        q->packets--;
+        q->bytes -= p->queue_bytes;
+    }
+    if (!queue->list.head)
+        q->waiting &= (uint8_t)~(1u << i);
     return p;
 }
 

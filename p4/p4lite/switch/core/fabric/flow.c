@@ -226,16 +226,11 @@ struct packet *pfc_frame(struct fabric *f, struct port *q)
 static void storm_begin(struct fabric *f, struct pfc *pfc, uint32_t i)
 {
     struct port *q = pfc->port;
-    struct queue *queue = &q->queues[i];
     struct packet *p;
     pfc->storm |= (uint8_t)(1u << i);
     pfc->classes[i].stats.storms++;
     pfc->classes[i].stuck_since = PF_NO_TIME;
-    while ((p = list_pop(&queue->list))) {
-        queue->packets--;
-        queue->bytes -= p->queue_bytes;
-        q->packets--;
-        q->bytes -= p->queue_bytes;
+    while ((p = queue_pop(q, i))) {
         pfc->classes[i].stats.watchdog_drops++;
         pfc_release(f, q->sw, p);
         port_drop(f, q, p, PF_D_PFC_WATCHDOG);

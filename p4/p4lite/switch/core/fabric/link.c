@@ -92,6 +92,11 @@ uint64_t linkdir_serialise(struct linkdir *d, uint64_t *rest, uint32_t len)
         return 0;
     uint64_t bits = ((uint64_t)len + d->set.overhead_bytes) * 8;
     unsigned __int128 scaled = (unsigned __int128)bits * 1000000000u + *rest;
+    uint64_t word = (uint64_t)scaled;
+    if (word == scaled) { /* nearly always; the division of a machine word is much faster */
+        *rest = word % rate;
+        return word / rate;
+    }
     *rest = (uint64_t)(scaled % rate);
     return (uint64_t)(scaled / rate);
 }

@@ -9,8 +9,10 @@ static void port_serve(struct fabric *f, struct port *q, uint64_t start);
 /* The transmitter is free. The loop may be late; the transmitter goes on from when it was due, so that the rate holds. */
 void port_due(struct fabric *f, struct timer *t)
 {
-    timer_cancel(f, t);
-    port_serve(f, CONTAINER(struct port, timer, t), t->time);
+    uint64_t due = t->time;
+    port_serve(f, CONTAINER(struct port, timer, t), due);
+    if (t->time == due) /* it was not armed for the next packet */
+        timer_cancel(f, t);
 }
 
 /* Grows a zero-filled array so that `index` is in it. */
@@ -106,6 +108,7 @@ static void port_enqueue(struct fabric *f, struct port *q, struct packet *p, uin
     p->qid = (uint8_t)priority;
     p->time = f->now;
     list_push(&queue->list, p);
+    q->waiting |= (uint8_t)(1u << priority);
     queue->packets++;
     queue->bytes += bytes;
     q->packets++;
@@ -489,17 +492,15 @@ static struct packet *target_egress(struct fabric *f, struct port *q, struct pac
 /* The next packet; NULL when all that wait are of paused priorities, or of such without credit. */
 static struct packet *dequeue(struct fabric *f, struct port *q)
 {
-    uint32_t i = q->sw->config.priority_queues - 1, paused = q->pfc ? q->pfc->paused : 0;
-    while (!q->queues[i].list.head || paused >> i & 1 ||
-           (q->credits && credits_short(f, q, i, q->queues[i].list.head)))
-        if (i-- == 0)
+    uint32_t ready = q->waiting & ~(q->pfc ? q->pfc->paused : 0u), i;
+    for (;; ready &= ~(1u << i)) {
+        if (!ready)
             return NULL;
-    struct queue *queue = &q->queues[i];
-    struct packet *p = list_pop(&queue->list);
-    queue->packets--;
-    queue->bytes -= p->queue_bytes;
-    q->packets--;
-    q->bytes -= p->queue_bytes;
+        i = 31u - (uint32_t)__builtin_clz(ready);
+        if (!q->credits || !credits_short(f, q, i, q->queues[i].list.head))
+            break;
+    }
+    struct packet *p = queue_pop(q, i);
     if (q->sw->pfc_classes)
         pfc_release(f, q->sw, p);
     if (p->credit_port)
@@ -591,19 +592,16 @@ void port_flush(struct fabric *f, struct port *q)
 {
     struct packet *p;
     for (uint32_t i = 0; i < PF_MAX_PRIORITIES; i++) {
-        struct queue *queue = &q->queues[i];
-        while ((p = list_pop(&queue->list))) {
+        while ((p = queue_pop(q, i))) {
             q->sw->stats.drops[PF_S_FLUSHED]++;
             if (q->sw->pfc_classes)
                 pfc_release(f, q->sw, p);
             packet_drop_phv(q->sw, p);
             packet_free(f, p);
         }
-        queue->packets = queue->bytes = 0;
     }
     if (q->credits)
         credits_flush(f, q);
-    q->packets = q->bytes = 0;
     timer_cancel(f, &q->timer);
 }
 
