@@ -37,7 +37,8 @@ END_US = 20_000
 #: CPU time after which a run counts as without an end, s.
 LIMIT_S = 600
 _FINISHED = re.compile(r"^Flow \S+ flowId (\d+) uecSrc \d+ finished at ([0-9.eE+]+) ", re.MULTILINE)
-_TOTALS = re.compile(r"^New: (\d+) Rtx: (\d+) RTS: \d+ Bounced: \d+ ACKs: (\d+) NACKs: (\d+) ", re.MULTILINE)
+#: Packets sent first and again, ACKs and NACKs, of its last lines.
+TOTALS = re.compile(r"^New: (\d+) Rtx: (\d+) RTS: \d+ Bounced: \d+ ACKs: (\d+) NACKs: (\d+) ", re.MULTILINE)
 
 
 class HtsimError(UsageError):
@@ -151,7 +152,7 @@ def parsed(scenario: Scenario, seed: int, flows: Sequence[FlowSpec], output: str
     """
     ends = {int(number): float(at) for number, at in _FINISHED.findall(output)}
     missing = [number for number in range(1, len(flows) + 1) if number not in ends]
-    totals = _TOTALS.search(output)
+    totals = TOTALS.search(output)
     if missing or totals is None:
         text = f"{len(missing)} of {len(flows)} flows did not end" if missing else "its last line is not the summary"
         raise ScenarioError(f"{scenario.name}, seed {seed}: htsim: {text}")
