@@ -4,8 +4,8 @@ CPU is that of the process while simulated time advances, so it says something o
 turns. A hop is a datagram over one of the four links between two hosts. `memory` is what the process took at most above
 what it had when the lab was built. What the hosts and switches counted must be equal.
 
-`MRCLAB_HTSIM=PATH`, a binary of `htsim_uec`: the same number of hosts, T0s, links to T1s, and bytes with uet-htsim in each
-turn, on one plane, since it has no others. Its CPU is that of the whole process.
+`MRCLAB_HTSIM=PATH`, a binary of `htsim_uec`: as many hosts, T0s, links to T1s, and bytes with uet-htsim in each turn,
+on one plane, since it has no others. Its CPU is that of the whole process.
 """
 
 from __future__ import annotations
