@@ -189,12 +189,12 @@ class LossMirror:
                 if before is not None:
                     before.state = REPLACED
                     self._forget(self.numbers[id(before)])
-                outstanding[psn] = made
+                outstanding.put(made)
         for number in gone:
             sent = self.sent[number]
             sent.state = ACKED
             if outstanding.get(sent.psn) is sent:
-                del outstanding[sent.psn]
+                outstanding.take(sent.psn)
         for number, state in states:
             self.sent[number].state = state
         board.slow = {sent.psn: sent for sent in map(self.sent.__getitem__, slow) if sent.state == IN_FLIGHT}

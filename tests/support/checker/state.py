@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from mrc_host.proto.reliability.scoreboard import Outstanding
 from mrc_host.proto.timers import TimerQueue
 
 #: Times beyond are marks, such as "never". So are 0 and less: a run begins later than any period that is compared.
@@ -250,6 +251,8 @@ class _Walk:
             self._tokens.append(("set", *sorted(value)))
         elif kind is TimerQueue:
             self._timers(value)
+        elif kind is Outstanding:
+            self._outstanding(value)
         else:
             self._object(value)
 
@@ -307,6 +310,16 @@ class _Walk:
             self._tokens.append(item)
         else:
             self._tokens.append(item - self._now)
+
+    def _outstanding(self, held: Any) -> None:
+        """Encode the transmissions by PSN; how many places there are for them has no effect."""
+        self._seen[id(held)] = len(self._seen)
+        names = ("_places", "_mask", "count")
+        self._save(held, _ATTRIBUTES, (names, tuple(getattr(held, name) for name in names)))
+        self._save(held._places, _SLICES, held._places[:])
+        self._tokens.append(("outstanding", held.count))
+        for sent in held.values():
+            self._visit(sent)
 
     def _timers(self, queue: Any) -> None:
         """Encode the timers that are pending, in the order in which they are due."""

@@ -137,7 +137,7 @@ class LossDetector:
         """
         lost = overtaken if self.same_ev else None
         board = self.board
-        if not self.rack or not board.outstanding:
+        if not self.rack or not board.outstanding.count:
             return lost
         rtt = self.rtt
         windows = rtt.windows
@@ -264,7 +264,7 @@ class Recovery(Timed):
     def arm(self, now: int) -> None:
         """Arm the timeout and the tail timer unless they are due before."""
         timers = self.association.context.timers
-        if self._board.outstanding:
+        if self._board.outstanding.count:
             self._rto_armed = True
             timers.arm_by(TimerKind.RETRANSMIT, self, now + self._board.timeout_ns)
         if not self._tail_armed:
@@ -475,7 +475,7 @@ class Recovery(Timed):
                     self.single_packet_mode = True
                     self.hold_ns = _NEVER
                 self.lose(sent, LossReason.TIMEOUT, now)
-        if due is not None and self._board.outstanding:
+        if due is not None and self._board.outstanding.count:
             self._rto_armed = True
             # What is sent from now on may be due sooner than a packet in its exponential retries.
             self.armed = self._tail_armed and due <= now + self._board.timeout_ns
@@ -510,14 +510,14 @@ class Recovery(Timed):
         cc = self.association.qpcc.cc
         rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, cc.srtt_ns, cc.base_rtt_ns)
         board = self._board
-        longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)
+        longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding.count else self.silence)
         return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
         """Probe the peer when no answer has arrived for a while (also for a lost transport ACK)."""
         self._tail_armed = self.armed = False
         board = self._board
-        if not self._unacked or (self._has_data() and not board.outstanding and board.una == board.nxt):
+        if not self._unacked or (self._has_data() and not board.outstanding.count and board.una == board.nxt):
             return  # nothing is unanswered; what waits is sent when it may
         association = self.association
         attributes = association.attributes
@@ -527,7 +527,7 @@ class Recovery(Timed):
             self._progress = progress
             self._arm_tail(now)
             return
-        everything_sacked = not board.outstanding
+        everything_sacked = not board.outstanding.count
         if attributes.tail_probe or everything_sacked:
             plane = association.peer.next_plane()
             ev = association.evs.choose(plane) if plane >= 0 else -1

@@ -167,7 +167,7 @@ class Requestor(Sender):
 
     def has_outstanding(self) -> bool:
         """Return whether any packet that was sent is not acknowledged."""
-        return bool(self.board.outstanding)
+        return self.board.outstanding.count > 0
 
     def wake(self) -> None:
         """Join the send ring, since something may be sent that could not before."""
@@ -250,7 +250,7 @@ class Requestor(Sender):
         last_on_ev = board.last_on_ev
         sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev[ev])
         last_on_ev[ev] = sent
-        board.outstanding[psn] = sent
+        board.outstanding.put(sent)
         board.orders[port].append(sent)
         board.nxt = psn + 1
         self._unasked = unasked
@@ -557,7 +557,7 @@ class Requestor(Sender):
             for sent in board.acknowledge(psn, -1, psn + 1, 0):
                 self._prove(sent)
             self.limit = board.una - 1 + MPR_UNIT * self.mpr
-            if not board.outstanding:
+            if not board.outstanding.count:
                 board.clear_orders()
             if self.qpcc.waiting:
                 self.association.context.ring.wake_waiting(self.qpcc)
