@@ -210,7 +210,9 @@ class LossMirror:
                 order.drop()
         board.una, board.nxt, board.newest_ns, board.progress_ns, sacked, *rtt = numbers
         board.sacked = int(sacked, 16)
-        self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, self.rtt.windows = rtt
+        self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, windows = rtt
+        for plane, window in zip(self.rtt.planes, windows, strict=True):
+            plane.window_ns = window
         self.policy.adaptive = adaptive
 
 

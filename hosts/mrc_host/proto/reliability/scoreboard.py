@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.proto.work import WriteRequest
 
@@ -36,6 +36,7 @@ class LossReason(Enum):
     PORT_DOWN = "port_down"  # its plane is known to be down; no EV is blamed
 
 
+@mypyc_attr(free_list_len=1)
 class Transmission:
     """One packet on its way. `count`: how often it has been sent, this time included.
 
@@ -214,6 +215,9 @@ class Scoreboard:
         "timeout_ns",
         "una",
     )
+    # The other numbers bound shifts and sums of more than a machine word.
+    newest_ns: i64
+    progress_ns: i64
 
     def __init__(self, first_psn: int, timeout_ns: int, linear: int, planes: int, evs: int) -> None:
         self.una = first_psn
@@ -341,7 +345,7 @@ class Scoreboard:
 
     def timeout_of(self, sent: Transmission) -> int:
         """Return the local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
-        exponent = sent.failures - self.linear
+        exponent: int = sent.failures - self.linear  # no machine word, as the shift may leave one
         if exponent <= 0:
             return self.timeout_ns
         return max(self.timeout_ns, min(self.timeout_ns << min(exponent, 24), _LONGEST_TIMEOUT_NS))
