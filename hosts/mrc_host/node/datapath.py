@@ -157,7 +157,7 @@ class Datapath(NodeInterface):
                 self.endpoint.receive_datagram(port, packet, now, missing)
             elif len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
                 self.mapper.receive(port, packet, now)
-            elif packet and packet[0] == MAC_CONTROL:
+            elif len(packet) > 0 and packet[0] == MAC_CONTROL:
                 self.mac_control(port, packet, now)
             else:
                 self.endpoint.receive_datagram(port, packet, now)

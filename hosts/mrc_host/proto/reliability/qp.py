@@ -15,7 +15,7 @@ from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpError, QpSt
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.negotiation import NegotiatedAttributes
 from mrc_host.proto.paths.association import Association
-from mrc_host.proto.paths.ev import STATES, EvInput, EvSet
+from mrc_host.proto.paths.ev import NAMES, STATES, EvInput, EvSet
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.probing import Prober
@@ -359,7 +359,7 @@ class QueuePair(Timed):
             lost_packets=board.lost(),
             unacked_requests=len(self.requestor.unacked),
             srtt_ns=self.requestor.rtt.srtt_ns,
-            ev_states={state.name: evs.state.count(state.value) for state in STATES},
+            ev_states={name: evs.state.count(value) for value, name in enumerate(NAMES)},
             ev_active=[len(order) for order in evs.order],
             requestor=self.requestor.counters.snapshot(),
             responder=self.responder.counters.snapshot(),

@@ -321,11 +321,11 @@ class Recovery(Timed):
             return oldest
         if now < self.hold_ns:
             return None
-        for _ in range(len(lost)):
-            first = lost[0]
-            if first.state == LOST and first.psn <= limit:
-                return first
-            lost.append(lost.pop(0))
+        for place, sent in enumerate(lost):
+            if sent.state == LOST and sent.psn <= limit:
+                if place:
+                    lost[:] = lost[place:] + lost[:place]
+                return sent
         return None
 
     # --- loss ---
