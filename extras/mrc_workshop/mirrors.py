@@ -189,12 +189,12 @@ class LossMirror:
                 if before is not None:
                     before.state = REPLACED
                     self._forget(self.numbers[id(before)])
-                outstanding[psn] = made
+                outstanding.put(made)
         for number in gone:
             sent = self.sent[number]
             sent.state = ACKED
             if outstanding.get(sent.psn) is sent:
-                del outstanding[sent.psn]
+                outstanding.take(sent.psn)
         for number, state in states:
             self.sent[number].state = state
         board.slow = {sent.psn: sent for sent in map(self.sent.__getitem__, slow) if sent.state == IN_FLIGHT}
@@ -210,7 +210,9 @@ class LossMirror:
                 order.drop()
         board.una, board.nxt, board.newest_ns, board.progress_ns, sacked, *rtt = numbers
         board.sacked = int(sacked, 16)
-        self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, self.rtt.windows = rtt
+        self.rtt.srtt_ns, self.rtt.var_ns, self.rtt.least_ns, windows = rtt
+        for plane, window in zip(self.rtt.planes, windows, strict=True):
+            plane.window_ns = window
         self.policy.adaptive = adaptive
 
 

@@ -415,15 +415,15 @@ class Detector(LossDetector):
             elif id(sent) not in numbers:
                 tell(sent)
         changed: list[list[int]] = []
-        for psn, sent in outstanding.items():
-            entry = known.get(psn)
+        for sent in outstanding.values():
+            entry = known.get(sent.psn)
             if entry is None or entry[0] is not sent:
                 tell(sent)
             elif states[entry[1]] != sent.state:
                 states[entry[1]] = sent.state
                 changed.append([entry[1], sent.state])
         if len(known) > len(outstanding):
-            for psn in [psn for psn in known if psn not in outstanding]:
+            for psn in [psn for psn in known if outstanding.get(psn) is None]:
                 _, number = known.pop(psn)
                 del states[number]
                 gone.append(number)

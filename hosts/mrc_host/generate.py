@@ -20,6 +20,7 @@ from mrc_host.proto.roce.messages import ROCE_MESSAGES
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, ROCE_LAYOUTS, Bth, Header, Ipv6, Layout, Tseth, Udp
 from mrc_host.proto.wire.messages import FLAG_ACK_REQ, FLAG_SE, FLAG_TS, MESSAGES, NO_TIMESTAMP
 from mrc_host.proto.wire.words import (
+    Word,
     grouped,
     items_of,
     moved,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _QUOTED: Final = r"'(\w[^']*)'"  # an annotation
+#: So many numbers the interpreter reads sooner by one call of a struct.
+_MANY: Final = 5
 #: The longest line.
 WIDTH: Final = 120
 ICRC_BYTES: Final = 4
@@ -63,7 +66,7 @@ class FunctionText:
         zero = {name for name, value in values.items() if value == 0}
         words = words_of(items_of(headers), zero, {name for name, value in values.items() if isinstance(value, str)})
         name = f"{self.prefix}FORM_{len(self.forms) + 1}"
-        self.forms[name] = struct_of(words).format
+        self.forms[name] = repr(struct_of(words).format.encode())
         return name, [packed(word, values) for word in words if word.items]
 
     def unpack(self, headers: Sequence[Header], wanted: Collection[str], at: str) -> tuple[list[str], dict[str, str]]:
@@ -72,15 +75,27 @@ class FunctionText:
         words = words_of(items, {item.name for item in items if item.name not in wanted}, wanted)
         statements: list[str] = []
         values: dict[str, str] = {}
+        variables: list[str] = []
         offset = 0
         for word in words:
             if word.items:
                 variable = variable_of(word)
                 place = moved(at, offset)
+                variables.append(variable)
                 statements.append(f"{variable} = {read_of(word, place)}")
                 values |= {item.name: unpacked(word, item.name, variable) for item in word.items if item.name in wanted}
             offset += word.size
+        if len(variables) >= _MANY:
+            called = f"{', '.join(variables)} = {self._form(words)}.unpack_from(packet, {at})"
+            statements = ["if COMPILED:", *(f"    {line}" for line in statements), "else:", f"    {called}"]
         return statements, values
+
+    def _form(self, words: Sequence[Word]) -> str:
+        text = f"Struct({struct_of(words).format!r})"
+        known = next((name for name, form in self.forms.items() if form == text), "")
+        name = known or f"{self.prefix}FORM_{len(self.forms) + 1}"
+        self.forms[name] = text
+        return name
 
 
 def _encode(
@@ -322,7 +337,7 @@ _HEADER = """\
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+{structs}from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -386,10 +401,13 @@ def module_of(family: CodecFamily) -> str:
         text = FunctionText()
         _decode_trimmed(text, [MRC_LAYOUTS[opcode] for opcode in writes], family.messages[writes[0]])
         lines += [*text.lines, "", *_read_head()]
+        forms["HEAD_FORM"] = f"Struct({struct_of(_HEAD).format!r})"
     decoders = []
+    read: dict[str, str] = {}
     for opcode, layout in family.layouts.items():
         kind, name = family.messages[opcode], f"_Decoder{int(opcode):02X}"
-        text = FunctionText()
+        text = FunctionText("DECODE_")
+        text.forms = read
         size = _decode(text, layout, kind)
         lines += ["", f"class {name}({family.prefix}Decoder):", "    __slots__ = ()", ""]
         lines += [f"    def parse(self, packet: bytes, at: i64, end: i64, absent: bool, {head}) -> {kind.__name__}:"]
@@ -404,8 +422,11 @@ def module_of(family: CodecFamily) -> str:
                for each in family.imports]  # fmt: skip
     imports.append(f"from mrc_host.proto.wire.reading import {', '.join(reads)}")
     constants = [f"{name}: Final = {value}" for name, value in _CONSTANTS.items()] if of_mrc else []
-    constants += [f"{name}: Final = {form.encode()!r}" for name, form in forms.items()]
+    if read:
+        forms |= read | {"COMPILED": f"not isinstance({reads[-1]}, FunctionType)"}
+    constants += [f"{name}: Final = {form}" for name, form in forms.items()]
     begin = _HEADER.format(
+        structs="from struct import Struct\nfrom types import FunctionType\n" if read else "",
         title=family.title, imports="\n".join(sorted(imports)), head=head, constants="\n".join(constants),
         prefix=family.prefix, message=family.message, base=family.base, signatures=family.signatures.__name__,
     )  # fmt: skip
@@ -447,6 +468,8 @@ def _read_head() -> list[str]:
     lines = ["", f"def read_head(packet: bytes, at: i64) -> tuple[{', '.join(kinds)}]:"]
     lines += [
         '    """Return the words of the IPv6, UDP and BTH headers that begin at a place; all of them are there."""',
+        "    if not COMPILED:",
+        "        return HEAD_FORM.unpack_from(packet, at)",
         "    return (",
     ]
     return [*lines, *(f"        {value}" for value in values), "    )", ""]

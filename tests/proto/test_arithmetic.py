@@ -115,7 +115,7 @@ def test_scoreboard_and_responder_agree(lost: list[int], rng: random.Random) -> 
         assert got <= arrived
         assert board.una - 100 not in arrived or board.una - 100 >= min(set(range(302)) - got)
     assert got == arrived  # every packet triggered a SACK of its own
-    assert {psn - 100 for psn in board.outstanding} == set(lost)
+    assert {sent.psn - 100 for sent in board.outstanding.values()} == set(lost)
 
 
 # --- loss rules ---

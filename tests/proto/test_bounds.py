@@ -23,6 +23,7 @@ from mrc_host.proto.config import (
 from mrc_host.proto.congestion.nscc import NsccConfig
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.events import ErrorReason, Fault, QpState, QpStateChanged
+from mrc_host.proto.reliability.recovery import LossDetector
 from mrc_host.proto.reliability.scoreboard import LOST
 from mrc_host.proto.wire import packet as wire
 from mrc_host.proto.wire.encap import encapsulate
@@ -146,7 +147,7 @@ def test_sack_of_a_packet_never_sent_is_counted_as_bogus() -> None:
     s.bench.post(s.connection, 100 * MTU)
     s.until(lambda: len(s.data()) > 20)
     nxt, una = s.board.nxt, s.board.una
-    outstanding = dict(s.board.outstanding)
+    outstanding = s.board.outstanding.values()
     for changes in (
         {"cack": nxt},
         {"ack": nxt - una + 5},
@@ -156,7 +157,7 @@ def test_sack_of_a_packet_never_sent_is_counted_as_bogus() -> None:
         before = s.counters.bogus_sacks
         forge_sack(s, **changes)
         assert s.counters.bogus_sacks == before + 1
-        assert s.board.outstanding == outstanding
+        assert s.board.outstanding.values() == outstanding
     forge_sack(s, rcvd=0x7FFFFE)
     assert s.qp.requestor.account.in_flight == 0  # not less
     sent = s.qp.requestor.account._sent
@@ -403,9 +404,10 @@ def test_a_fault_of_ours_closes_one_peer_and_the_rest_goes_on(where: str, broken
     qp = ill[0].qp
     board, recovery = qp.requestor.board, qp.requestor.recovery
     if where == "a packet":  # what every SACK asks
-        board.outstanding = failing(dict, "pop")(board.outstanding)
+        qp.requestor.detector = failing(LossDetector, "infer")(board, qp.requestor.rtt, True, True)
     elif where == "sending":
-        board.outstanding = failing(dict, "__setitem__")(board.outstanding)
+        request = qp.requestor.unacked[0]
+        request.whole, request.view = None, failing(bytes, "__getitem__")()
     else:  # what the timeout and the tail timer look at first
         board.slow = failing(dict, "items")(board.slow)
         recovery._unacked = failing(deque, "__bool__")(recovery._unacked)
@@ -432,7 +434,7 @@ def test_a_fault_of_ours_closes_one_peer_and_the_rest_goes_on(where: str, broken
 
 
 def failing(kind: type, method: str) -> Any:
-    """Return a container with a bug in one of its methods: so a fault can be planted in compiled code, too."""
+    """Return a class with a bug in one of its methods: so a fault can be planted in compiled code, too."""
 
     def fail(self: object, *arguments: Any) -> Any:
         raise RuntimeError("planted")

@@ -354,7 +354,7 @@ def test_controller_denies_allows_and_replaces() -> None:
     active = min(s.active(0))
     s.qp.route.prove(active, 0, s.net.now)
     core.replace_ev(s.qp, active, 0x12345678, s.net.now)
-    assert s.qp.route.reverse == [0x12345678]
+    assert [each.value for each in s.qp.route.reverse] == [0x12345678]
     mark = len(s.data())
     s.until(lambda: len(s.data()) > mark + 100)
     used = {p.ev for p in s.data()[mark + 20 :]}

@@ -19,9 +19,9 @@ def test_reverse_evs_are_probed_while_only_the_peer_sends() -> None:
     s.until(lambda: not peer.guessed)
     s.net.set_path(False, group=1, plane=0, index=0)
     bad = next(ev for ev in peer.universe.values if reverse_path(s, ev) == 0 and plane_at(peer, ev) == 0)
-    peer.reverse[0] = bad
-    s.until(lambda: peer.reverse[0] != bad)
-    assert reverse_path(s, peer.reverse[0]) != 0  # answered, hence alive in both directions
+    peer.reverse[0].take(bad)
+    s.until(lambda: peer.reverse[0].value != bad)
+    assert reverse_path(s, peer.reverse[0].value) != 0  # answered, hence alive in both directions
     found = s.net.now
     assert found < 300_000
     probes = [p for p in s.packets(Opcode.ENDPOINT_REQUEST, host=1) if p.packet.erth.op == EndpointOp.EV_PROBE]
@@ -39,13 +39,13 @@ def test_a_guessed_reverse_ev_gives_way_to_the_path_of_the_first_packet() -> Non
     route = s.connection.peer.route
     s.net.set_path(False, plane=0, index=0)
     s.net.set_path(False, plane=1, index=0)
-    route.reverse[:] = [
-        next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
-        for plane in range(2)
-    ]
+    for plane in range(2):
+        route.reverse[plane].take(
+            next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
+        )
     s.bench.post(s.connection, 20 * MTU)
     s.until(lambda: route.inbound_ns >= 0)  # nothing has been proven by then
-    assert any(reverse_path(s, ev) != 0 for ev in route.reverse)
+    assert any(reverse_path(s, each.value) != 0 for each in route.reverse)
 
 
 def test_bad_evs_of_an_idle_queue_pair_return_though_its_reverse_evs_died() -> None:
@@ -60,10 +60,10 @@ def test_bad_evs_of_an_idle_queue_pair_return_though_its_reverse_evs_died() -> N
     assert bad
     assert route.inbound_ns < 0
     s.net.set_path(True, group=0, index=0)
-    route.reverse[:] = [
-        next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
-        for plane in range(2)
-    ]
+    for plane in range(2):
+        route.reverse[plane].take(
+            next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
+        )
     s.until(lambda: not any(s.state_of(ev) is EvState.ASSUMED_BAD for ev in bad))
 
 
@@ -88,7 +88,7 @@ def test_reverse_evs_follow_data_sacks_when_both_send() -> None:
     s.until(lambda: s.bench.outstanding == 0)
     for host, qp in ((0, s.qp), (1, s.connection.peer)):
         sent = {p.ev for p in s.sent if p.is_data and p.host == host}
-        assert set(qp.route.reverse) <= sent
+        assert {each.value for each in qp.route.reverse} <= sent
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -98,11 +98,12 @@ def test_dead_reverse_evs_at_both_ends_are_replaced(seed: int) -> None:
     s.net.set_path(False, plane=0, index=0)
     back = s.bench.reverse(s.connection)
     for host, qp in ((0, s.qp), (1, s.connection.peer)):
-        qp.route.reverse[0] = next(ev for ev in qp.evs.universe.values if control_path(s, host, ev) == 0)
+        dead = next(ev for ev in qp.evs.universe.values if control_path(s, host, ev) == 0)
+        qp.route.reverse[0].take(dead)
     writes = [s.bench.post(s.connection, 10 * MTU), s.bench.post(back, 10 * MTU)]
     s.until(lambda: s.bench.outstanding == 0)
     assert {write.status for write in writes} == {CompletionStatus.SUCCESS}
-    assert all(control_path(s, host, qp.route.reverse[0]) for host, qp in ((0, s.qp), (1, s.connection.peer)))
+    assert all(control_path(s, host, qp.route.reverse[0].value) for host, qp in ((0, s.qp), (1, s.connection.peer)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -114,10 +115,10 @@ def test_a_transport_ack_finds_another_way_when_all_reverse_evs_died(seed: int) 
     s.until(lambda: s.board.nxt > s.board.una - 1 > 1 and not s.board.outstanding)
     s.net.set_path(False, group=1, index=0)
     route = s.connection.peer.route
-    route.reverse[:] = [
-        next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
-        for plane in range(2)
-    ]
+    for plane in range(2):
+        route.reverse[plane].take(
+            next(ev for ev in route.universe.values if plane_at(route, ev) == plane and reverse_path(s, ev) == 0)
+        )
     s.until(lambda: write.completed_at is not None)
     assert write.status is CompletionStatus.SUCCESS
     assert s.connection.peer.responder.counters.duplicates
@@ -129,11 +130,11 @@ def test_a_repeated_port_status_is_answered_on_another_ev() -> None:
     s.net.set_path(False, plane=0, index=0)
     route = s.connection.peer.route
     dead = next(ev for ev in route.universe.values if plane_at(route, ev) == 0 and control_path(s, 1, ev) == 0)
-    route.reverse[0] = dead
+    route.reverse[0].take(dead)
     s.net.set_link(s.requestor_host, 1, False)
     s.net.run(max_time_ns=200_000_000)
     assert s.qp.peer.status_acked
-    assert route.reverse[0] != dead
+    assert route.reverse[0].value != dead
 
 
 def test_a_reverse_ev_that_was_just_proven_is_not_doubted_for_a_duplicate() -> None:
@@ -143,10 +144,10 @@ def test_a_reverse_ev_that_was_just_proven_is_not_doubted_for_a_duplicate() -> N
     s.bench.post(back, 20 * MTU)
     s.until(lambda: s.bench.outstanding == 0)
     route = s.connection.peer.route
-    proven = route.reverse[0]
+    proven = route.reverse[0].value
     for _ in range(5):
-        route.suspect_reverse_ev(0, route.proven_ns[0] + 1)
-    assert route.reverse[0] == proven
+        route.suspect_reverse_ev(0, route.reverse[0].proven_ns + 1)
+    assert route.reverse[0].value == proven
 
 
 def test_a_new_reverse_ev_has_the_path_on_which_the_repetition_came_and_then_any() -> None:
@@ -160,7 +161,7 @@ def test_a_new_reverse_ev_has_the_path_on_which_the_repetition_came_and_then_any
     for ev in route.universe.values * 4:
         now += 10 * route.interval()
         route.suspect_reverse_ev(0, now, ev)
-        found.append(route.reverse[0] in alike[ev >> 16])
+        found.append(route.reverse[0].value in alike[ev >> 16])
     first, second = found[::2], found[1::2]
     assert all(first)
     assert not all(second)

@@ -176,7 +176,7 @@ class RingNode:
         looked = self._looked_ns
         now = self._receive()
         due = node.next_timer()
-        if due is not None and due <= now:
+        if due <= now:
             # A timer that is due at once (0) was set after the last round, which ran all timers that were due.
             self.lag.add(now - (due or looked or now))
             node.handle_timer(now)
@@ -188,7 +188,7 @@ class RingNode:
             return
         wake = self._send(now)
         due = node.next_timer()
-        self.wake_ns = wake if due is None else min(wake, due)
+        self.wake_ns = min(wake, due)
 
     def _receive(self) -> int:
         """Deliver the packets that have arrived, in that order; return the time at which the node may act.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
 
+#: A time that does not come.
+FOREVER: Final = (1 << 61) - 1
 #: Packets that may wait at all ports of a node which does not run, in a NIC's rings; later ones are lost.
 RING_PACKETS = 2048
 
@@ -30,8 +34,8 @@ class NodeInterface:
         """Return packets for a port, together at most `budget_bytes` long."""
         raise NotImplementedError
 
-    def next_timer(self) -> int | None:
-        """Return when `handle_timer` is due next (ns), or None."""
+    def next_timer(self) -> int:
+        """Return when `handle_timer` is due next (ns); `FOREVER`: it is not."""
         raise NotImplementedError
 
     def handle_timer(self, now: int, /) -> None:

@@ -361,12 +361,9 @@ class VirtualDriver:
             if now < port.free_ns < wake:
                 wake = port.free_ns
         timer = node.next_timer()
-        if timer is None:
-            seat.timer = FOREVER
-        else:
-            seat.timer = timer
-            if timer < wake:
-                wake = timer if timer > now else now
+        seat.timer = timer
+        if timer < wake:
+            wake = timer if timer > now else now
         seat.due = wake
 
     def _send(self, port: _Port, packet: bytes, now: int) -> None:

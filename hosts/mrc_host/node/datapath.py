@@ -8,7 +8,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mrc_host.drivers.surface import NodeInterface
+from mypy_extensions import i64
+
+from mrc_host.drivers.surface import FOREVER, NodeInterface
 from mrc_host.node.mapper import BODY_AT, MAGIC, PROBE_BYTES, Mapper
 from mrc_host.node.samples import Sampler
 from mrc_host.proto.events import Event
@@ -21,7 +23,7 @@ class TimedCalls:
     """Calls in the order of their times, and of being set where these are equal. `due`: the time of the first."""
 
     def __init__(self) -> None:
-        self.due: int | None = None
+        self.due: i64 = FOREVER
         self._waiting: list[tuple[int, int, Callable[[int], None]]] = []
         self._numbers = itertools.count()
 
@@ -34,7 +36,7 @@ class TimedCalls:
         """Make the calls that are due. One that raises is not made again; the others follow with the next `ring`."""
         while self._waiting and self._waiting[0][0] <= now:
             _, _, call = heapq.heappop(self._waiting)
-            self.due = self._waiting[0][0] if self._waiting else None
+            self.due = self._waiting[0][0] if self._waiting else FOREVER
             call(now)
 
 
@@ -47,7 +49,7 @@ class Loopback:
     """The way back of one device.
 
     Attributes:
-        due: when the next packet arrives (ns), None while there is none.
+        due: when the next packet arrives (ns); `FOREVER`: none does.
         packets: how many have been sent to the own address, by port.
         arrived: how many of them have arrived, by port.
     """
@@ -57,7 +59,7 @@ class Loopback:
     def __init__(self, address: bytes) -> None:
         self._address = address
         self._waiting: deque[tuple[int, int, bytes]] = deque()
-        self.due: int | None = None
+        self.due: i64 = FOREVER
         self.packets: Counter[int] = Counter()
         self.arrived: Counter[int] = Counter()
 
@@ -83,7 +85,7 @@ class Loopback:
             _, port, packet = waiting.popleft()
             self.arrived[port] += 1
             arrived.append((port, packet, wire_length(packet) - len(packet)))
-        self.due = waiting[0][0] if waiting else None
+        self.due = waiting[0][0] if waiting else FOREVER
         return arrived
 
 
@@ -155,7 +157,7 @@ class Datapath(NodeInterface):
                 self.endpoint.receive_datagram(port, packet, now, missing)
             elif len(packet) == PROBE_BYTES and packet[BODY_AT:MAGIC_END] == MAGIC:
                 self.mapper.receive(port, packet, now)
-            elif packet and packet[0] == MAC_CONTROL:
+            elif len(packet) > 0 and packet[0] == MAC_CONTROL:
                 self.mac_control(port, packet, now)
             else:
                 self.endpoint.receive_datagram(port, packet, now)
@@ -169,9 +171,11 @@ class Datapath(NodeInterface):
     def to_send(self, port: int, now: int, budget_bytes: int, /) -> list[bytes]:
         """Return packets for a port."""
         try:
-            probes = self.mapper.to_send(port) if self.mapper.waiting else []
-            left = max(budget_bytes - PROBE_BYTES * len(probes), 0) if probes else budget_bytes
-            packets = self.endpoint.datagrams_to_send(port, now, left)
+            probes: list[bytes] | None = None
+            if self.mapper.waiting:
+                probes = self.mapper.to_send(port)
+                budget_bytes = max(budget_bytes - PROBE_BYTES * len(probes), 0)
+            packets = self.endpoint.datagrams_to_send(port, now, budget_bytes)
             if packets and self.ports.looping:
                 packets = self.loopback.keep(port, packets, now)
             return [*probes, *packets] if probes else packets
@@ -179,42 +183,40 @@ class Datapath(NodeInterface):
             self.fault("sending", error, now)
             return []
 
-    def next_timer(self) -> int | None:
-        """Return when `handle_timer` is due next (ns), or None."""
-        due = self.endpoint.next_timer()
-        other = self.sampler.due
-        if other is not None and (due is None or other < due):
-            due = other
+    def next_timer(self) -> int:
+        """Return when `handle_timer` is due next (ns); `FOREVER`: it is not."""
+        due = self.sampler.due
         other = self.mapper.due
-        if other is not None and (due is None or other < due):
+        if other < due:
             due = other
         other = self.alarms.due
-        if other is not None and (due is None or other < due):
+        if other < due:
             due = other
         other = self.loopback.due
-        if other is not None and (due is None or other < due):
+        if other < due:
             due = other
+        timer = self.endpoint.next_timer()
+        if timer is not None and timer < due:
+            return timer
         return due
 
     def handle_timer(self, now: int, /) -> None:
         """Run the timers that are due."""
         sampler = self.sampler
-        sample = sampler.due
         try:
-            if sample is not None and sample <= now:
+            if sampler.due <= now:
                 sampler.due = now + sampler.interval_ns  # also when it fails
                 sampler.take(now)
             self.mapper.handle_timer(now)
         except Exception as error:  # noqa: BLE001 - no timer ends an agent
             self.fault("a timer", error, now)
-        if self.loopback.due is not None:
+        if self.loopback.due <= now:
             for port, packet, missing in self.loopback.take(now):
                 self.receive(port, packet, now, missing)
         try:
             self.endpoint.handle_timer(now)
             # The endpoint runs first and sets its time, because the workloads that run now post writes to it.
-            alarm = self.alarms.due
-            if alarm is not None and alarm <= now:
+            if self.alarms.due <= now:
                 self.alarms.ring(now)
         except Exception as error:  # noqa: BLE001
             self.fault("a timer", error, now)

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.answers import ProbeRow
+from mrc_host.drivers.surface import FOREVER
 from mrc_host.proto.wire.fields import NEXT_IPV6, Dscp, Ipv6, Udp
 from mrc_host.proto.wire.packet import as_bytes
 
@@ -67,7 +70,7 @@ class Mapper:
         self.tracks = [_Track(target, self._template(target, inner)) for target in targets]
         self.timeout_ns = timeout_ns
         self.gap_ns = max(interval_ns // max(len(targets), 1), 1)
-        self.due: int | None = 0 if targets else None
+        self.due: i64 = 0 if targets else FOREVER
         self._next = 0
         self._sequence = 0
         self._outstanding: dict[int, tuple[int, int]] = {}
@@ -97,7 +100,7 @@ class Mapper:
 
     def handle_timer(self, now: int) -> None:
         """Send the next probe when it is due, and give up on old ones."""
-        if self.due is None or now < self.due:
+        if now < self.due:
             return
         self._expire(now)
         index = self._next
@@ -113,7 +116,7 @@ class Mapper:
 
     def hold(self, until_ns: int) -> None:
         """Send no probe before this time."""
-        if self.due is not None:
+        if self.due != FOREVER:
             self.due = until_ns
 
     def _expire(self, now: int) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, takewhile
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.answers import Sample
+from mrc_host.drivers.surface import FOREVER
 from mrc_host.proto.statistics import MrcStatistics, RoceStatistics, Statistics
 from mrc_host.proto.transport import TransportEndpoint
 
@@ -102,7 +105,7 @@ class Sampler:
         self.source = source
         self.interval_ns = interval_ns
         self.samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
-        self.due: int | None = None
+        self.due: i64 = FOREVER
 
     def start(self, now: int) -> None:
         """Take the first sample and plans the next."""
@@ -115,11 +118,11 @@ class Sampler:
 
     def stop(self) -> None:
         """Take no more samples."""
-        self.due = None
+        self.due = FOREVER
 
     def newest(self, now: int) -> Sample | None:
         """Return the newest sample, at most two intervals old; None if there is none."""
-        if self.due is None or not self.samples or now - self.samples[-1].t_ns > 2 * self.interval_ns:
+        if self.due == FOREVER or not self.samples or now - self.samples[-1].t_ns > 2 * self.interval_ns:
             return None
         return self.samples[-1]
 

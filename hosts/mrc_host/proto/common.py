@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container
 
 from mypy_extensions import mypyc_attr
@@ -21,7 +20,7 @@ class CommonEndpoint(TransportEndpoint):
 
     __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports", "taken")
 
-    def __init__(self, ports: PortTable, memory: MemoryTable, events: deque[Event]) -> None:
+    def __init__(self, ports: PortTable, memory: MemoryTable, events: list[Event]) -> None:
         """Create an endpoint whose parts append their events to `events`, oldest first."""
         self._ports = ports
         self._memory = memory
@@ -31,14 +30,14 @@ class CommonEndpoint(TransportEndpoint):
         #: Numbers that queue pairs of another endpoint of the same host have.
         self.taken: Container[int] = ()
 
-    def shared(self) -> tuple[PortTable, MemoryTable, deque[Event]]:
+    def shared(self) -> tuple[PortTable, MemoryTable, list[Event]]:
         """Return what another endpoint of the same host shares with this one; completion queues are made here."""
         return self._ports, self._memory, self._events
 
     def next_event(self) -> Event | None:
         """Return the oldest event not yet taken, or None."""
         events = self._events
-        return events.popleft() if events else None
+        return events.pop(0) if events else None
 
     # --- ports ---
 

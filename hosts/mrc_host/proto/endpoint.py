@@ -44,12 +44,13 @@ from mrc_host.proto.work import WriteRequest, bytes_of
 
 ENDPOINT_QP: Final = 2  # endpoint operations go to this queue pair number
 _MAX_CLOSED: Final = 1024
+_RECENT: Final = 16
 
 
 class Endpoint(PathControl):
     """One node: queue pairs, memory regions, completion queues, ports. See the module's docstring."""
 
-    __slots__ = ("_closed", "_faults")
+    __slots__ = ("_closed", "_faults", "_recent")
 
     def __init__(
         self,
@@ -68,6 +69,8 @@ class Endpoint(PathControl):
         super().__init__(config, context, rng)
         self._closed: dict[int, QueuePair] = {}  # of these, those whose users are gone, oldest first
         self._faults = Faults(self.context)
+        #: Queue pairs that packets were for, one for each end of a number: most packets are for one of them.
+        self._recent: list[QueuePair | None] = [None] * _RECENT
 
     # --- the driver's five methods ---
 
@@ -104,10 +107,14 @@ class Endpoint(PathControl):
     def _take(self, message: Message, port: int, now: int) -> None:
         """Handle a well-formed message."""
         context = self.context
-        qp = self._qps.get(message.dest_qp)
-        if qp is None:
-            self._node_message(message, port, now)
-            return
+        number = message.dest_qp
+        qp = self._recent[number & _RECENT - 1]
+        if qp is None or qp.number != number:
+            qp = self._qps.get(number)
+            if qp is None:
+                self._node_message(message, port, now)
+                return
+            self._recent[number & _RECENT - 1] = qp
         association = qp.association
         if not association.connected or association.peer.addresses_in != message.addresses:
             context.drop("qp_state" if not association.connected else "wrong_source", port, now)
@@ -186,19 +193,26 @@ class Endpoint(PathControl):
         context = self.context
         context.now = now
         entry = context.ports.ports[port]
-        packets: list[bytes] = []
         if not entry.up:
-            return packets
+            return []
         room = budget_bytes
-        control = entry.control
-        while control:
-            packet = control[0]
-            size = wire_length(packet) if context.codec.length_only else len(packet)
-            if size > room:
-                break
-            packets.append(control.pop(0))
-            room -= size
-        if context.ring.senders and not control:
+        packets = entry.control
+        if packets:
+            fit = 0
+            for packet in packets:
+                size = wire_length(packet) if context.codec.length_only else len(packet)
+                if size > room:
+                    break
+                room -= size
+                fit += 1
+            if fit == len(packets):
+                entry.control = []
+            else:
+                entry.control = packets[fit:]
+                del packets[fit:]
+        else:
+            packets = []
+        if context.ring.senders and not entry.control:
             ring = context.ring
             room = ring.fill(port, now, room, packets)
             while ring.failed is not None:
@@ -327,6 +341,7 @@ class Endpoint(PathControl):
     def _forget(self, qp: QueuePair, now: int) -> None:
         self._closed.pop(qp.number, None)
         del self._qps[qp.number]
+        self._recent = [None] * _RECENT
         qp.reset(now)
         context = self.context
         context.gone_requestors.update(qp.requestor.counters.snapshot())

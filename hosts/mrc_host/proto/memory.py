@@ -12,6 +12,7 @@ from mypy_extensions import mypyc_attr
 from mrc_host.access import Access
 
 PAGE_BYTES: Final = 4096
+_RECENT: Final = 16
 #: What is read at once of memory that is not mapped here: a system call for many packets instead of one for each.
 READ_AHEAD_BYTES: Final = 1 << 16
 LOCAL_WRITE: Final = int(Access.LOCAL_WRITE)
@@ -192,13 +193,15 @@ class MemoryTable:
     With `length_only` nothing is placed in them, so that writable ones may be over read-only buffers.
     """
 
-    __slots__ = ("_length_only", "_next_va", "_rng", "regions")
+    __slots__ = ("_length_only", "_next_va", "_recent", "_rng", "regions")
 
     def __init__(self, rng: random.Random, length_only: bool = False) -> None:
         self._rng = rng
         self._length_only = length_only
         self._next_va = PAGE_BYTES * rng.randrange(1 << 20, 1 << 32)
         self.regions: dict[int, MemoryRegion] = {}
+        #: Regions that were asked for, one for each end of a key.
+        self._recent: list[MemoryRegion | None] = [None] * _RECENT
 
     def register(
         self,
@@ -249,6 +252,7 @@ class MemoryTable:
         region.address = address
         region.length = length
         self.regions[region.rkey] = region
+        self._recent[region.rkey & _RECENT - 1] = region
         return region
 
     def _key(self) -> int:
@@ -260,3 +264,11 @@ class MemoryTable:
     def deregister(self, rkey: int) -> None:
         """Forget a region; later writes to it are refused. Raises KeyError for an unknown key."""
         del self.regions[rkey]
+        self._recent[rkey & _RECENT - 1] = None
+
+    def find(self, rkey: int) -> MemoryRegion | None:
+        """Return the region with this R_Key, None when there is none."""
+        region = self._recent[rkey & _RECENT - 1]
+        if region is None or region.rkey != rkey:
+            region = self._recent[rkey & _RECENT - 1] = self.regions.get(rkey)
+        return region

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.proto.congestion.qpcc import Qpcc, Sender
 from mrc_host.proto.timers import TimerKind, TimerQueue
 from mrc_host.proto.wire.icrc import wire_length
@@ -57,7 +59,7 @@ class SendRing:
             sender.waiting = False
             sender.qpcc.waiting.remove(sender)
 
-    def fill(self, port: int, now: int, room: int, packets: list[bytes]) -> int:
+    def fill(self, port: i64, now: i64, room: i64, packets: list[bytes]) -> int:
         """Append packets for `port`, at most `room` bytes together, in turn; return the room that is left.
 
         An exception of a sender ends this; it is then in `failed` with its sender, which is out of the ring.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.proto.completion import CompletionKind
 from mrc_host.proto.memory import Gather, MemoryRegion, ProcessPiece, Source
 from mrc_host.proto.wire.fields import Opcode
@@ -20,6 +22,13 @@ class WriteRequest:
         "first", "immediate", "is_imm", "last", "last_opcode", "length", "msn", "only_opcode", "posted_ns", "rkey",
         "rqmsn", "solicited", "va", "view", "whole", "wr_id",
     )  # fmt: skip
+    first: i64
+    last: i64
+    last_opcode: i64
+    length: i64
+    msn: i64
+    only_opcode: i64
+    rqmsn: i64
 
     def __init__(
         self, wr_id: int, view: Source, va: int, rkey: int, immediate: int | None, solicited: bool = False
@@ -58,6 +67,7 @@ class WorkQueue:
     """
 
     __slots__ = ("_mtu", "_queue", "current", "end", "msn", "offset", "rqmsn", "unacked", "wimm_in_flight")
+    offset: i64
 
     def __init__(self) -> None:
         self.unacked: deque[WriteRequest] = deque()

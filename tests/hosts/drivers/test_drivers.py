@@ -62,7 +62,6 @@ def test_the_mapper_tells_what_came_back_and_what_came_late(count: int, ports: i
     echo = Echo(count, ports, 10 * MS * count, timeout)
     times: list[int] = []
     for fate in fates:
-        assert echo.mapper.due is not None
         now = max(echo.mapper.due, times[-1] + 1 if times else 0)
         echo.deliver(now)
         echo.step(now, fate)
@@ -97,7 +96,6 @@ def test_a_late_mapper_sends_no_burst(lateness: list[int]) -> None:
     echo = Echo(4, 2, 40 * MS, 100 * MS)
     now = 0
     for late in lateness:
-        assert echo.mapper.due is not None
         now = max(now, echo.mapper.due + late)
         echo.step(now, None)
     sent = [time for time, _, _ in echo.sent]

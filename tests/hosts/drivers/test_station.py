@@ -12,7 +12,7 @@ import pytest
 
 from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RX_BATCH, STALL_NS, RawDriver, RingNode
-from mrc_host.drivers.surface import NodeInterface
+from mrc_host.drivers.surface import FOREVER, NodeInterface
 
 MS = 1_000_000
 RATE = 10**9
@@ -68,8 +68,8 @@ class Node(NodeInterface):
         self.sendable.append(now)
         return []
 
-    def next_timer(self) -> int | None:
-        return self.due
+    def next_timer(self) -> int:
+        return FOREVER if self.due is None else self.due
 
     def handle_timer(self, now: int) -> None:
         self.log.append(("timer", now, self.due))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
+from mrc_host.drivers.surface import FOREVER, RING_PACKETS, NodeInterface
 from mrc_host.drivers.virtual import VirtualDriver
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings, Port
 from p4lite.switch.fabric.values import QueueLimits
@@ -63,8 +63,8 @@ class Scripted(NodeInterface):
         self.log.append((now, self.name, "asked", port, count))
         return sent
 
-    def next_timer(self) -> int | None:
-        return self.timers[0] if self.timers else None
+    def next_timer(self) -> int:
+        return self.timers[0] if self.timers else FOREVER
 
     def handle_timer(self, now: int) -> None:
         self.log.append((now, self.name, "timer"))

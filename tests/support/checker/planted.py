@@ -195,7 +195,7 @@ PLANTED: Final[tuple[Planted, ...]] = (
         (
             Change(
                 _RECOVERY,
-                "self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)\n",
+                "self.association.attributes.repeat_ns(self.fruitless if board.outstanding.count else self.silence)\n",
                 "board.timeout_ns << min(max(0, self.fruitless - board.linear), _MAX_TAIL_DOUBLINGS)\n",
             ),
         ),

@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from mrc_host.proto.reliability.scoreboard import Outstanding
 from mrc_host.proto.timers import TimerQueue
 
 #: Times beyond are marks, such as "never". So are 0 and less: a run begins later than any period that is compared.
 _FAR: Final = 1 << 60
 _UNSET: Final = object()
+_CONTAINERS: Final = frozenset({list, dict, deque, Counter, defaultdict, OrderedDict, set})
 
 #: Attributes that never change while a scenario runs, by class; they are neither saved nor encoded.
 CONSTANT: Final[dict[str, set[str]]] = {
@@ -35,7 +37,7 @@ CONSTANT: Final[dict[str, set[str]]] = {
     "CompletionQueue": {"users", "number", "depth"},
     "Association": {"context", "ev_config", "fail", "number"},
     "QueuePair": {"context", "reliability", "cc_config", "number", "_gone"},
-    "Peer": {"context", "_prober", "addresses", "addresses_in"},
+    "Peer": {"context", "_prober", "addresses", "addresses_in", "text"},
     "Route": {"_prober", "universe", "paths", "outer_bytes"},
     "Qpcc": {"config"},
     "EvSet": {"universe", "observer", "_rng"},
@@ -59,6 +61,9 @@ WITHOUT_EFFECT: Final[dict[str, set[str]]] = {
     "RoceQueuePair": {"progress_ns", "sent_packets", "retransmitted"},
     "Nonces": {"_boxes", "_count"},
     "NodeOperations": {"_next_token"},
+    "ReverseEv": {"number"},
+    "Endpoint": {"_recent"},
+    "Responder": {"_layout"},
     "Nscc": {"case"},
 }
 #: Counters with an effect: saved, and encoded by `SPECIAL`. All others of their classes are neither.
@@ -74,7 +79,8 @@ TIMES: Final[dict[str, set[str]]] = {
     "Transmission": {"sent_ns", "since_ns"},
     "Scoreboard": {"newest_ns"},
     "Recovery": {"heard_ns"},
-    "Route": {"inbound_ns", "proven_ns", "doubted_ns"},
+    "Route": {"inbound_ns"},
+    "ReverseEv": {"proven_ns", "doubted_ns"},
     "PendingProbe": {"sent_ns"},
     "NodeProbe": {"sent_ns", "deadline"},
     "PlaneBalance": {"_since", "_last_block"},
@@ -191,6 +197,13 @@ class Walker:
         return _Walk(self._plans, self._plan, now, before).run(roots)
 
 
+def _equal(kind: int, one: Any, other: Any) -> bool:
+    """Return whether contents are the same; of attributes, containers are the same that are one object."""
+    if one != other or kind != _ATTRIBUTES:
+        return bool(one == other)
+    return all(a is b or type(a) not in _CONTAINERS for a, b in zip(one[1], other[1], strict=True))
+
+
 class _Walk:
     """One walk."""
 
@@ -215,10 +228,9 @@ class _Walk:
 
     def _save(self, value: Any, kind: int, contents: Any) -> None:
         known = self._known.get(id(value))
-        if known is not None and known[0] is value and known[2] == contents:
-            self._saved.append(known)
-        else:
-            self._saved.append((value, kind, contents))
+        if known is None or known[0] is not value or not _equal(kind, known[2], contents):
+            known = (value, kind, contents)
+        self._saved.append(known)
 
     def _visit(self, value: Any) -> None:
         kind = type(value)
@@ -250,6 +262,8 @@ class _Walk:
             self._tokens.append(("set", *sorted(value)))
         elif kind is TimerQueue:
             self._timers(value)
+        elif kind is Outstanding:
+            self._outstanding(value)
         else:
             self._object(value)
 
@@ -307,6 +321,16 @@ class _Walk:
             self._tokens.append(item)
         else:
             self._tokens.append(item - self._now)
+
+    def _outstanding(self, held: Any) -> None:
+        """Encode the transmissions by PSN; how many places there are for them has no effect."""
+        self._seen[id(held)] = len(self._seen)
+        names = ("_places", "_mask", "count")
+        self._save(held, _ATTRIBUTES, (names, tuple(getattr(held, name) for name in names)))
+        self._save(held._places, _SLICES, held._places[:])
+        self._tokens.append(("outstanding", held.count))
+        for sent in held.values():
+            self._visit(sent)
 
     def _timers(self, queue: Any) -> None:
         """Encode the timers that are pending, in the order in which they are due."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
-from mrc_host.drivers.virtual import FOREVER
+from mrc_host.drivers.surface import FOREVER, RING_PACKETS, NodeInterface
 from p4lite.switch.fabric.fabric import Fabric, Port
 from support.switch.words import words
 
@@ -94,7 +93,7 @@ class OneAtATime:
         self.due[name] = FOREVER
         self.now = max(self.now, wake)
         timer = self.nodes[name].next_timer()
-        if timer is not None and timer <= self.now:
+        if timer <= self.now:
             self.nodes[name].handle_timer(self.now)
         self.pump(name, self.now)
 
@@ -114,10 +113,8 @@ class OneAtATime:
                     self.send(place, packet, now)
             if self.free_ns[place] > now:
                 wakes.append(self.free_ns[place])
-        timer = node.next_timer()
-        if timer is not None:
-            wakes.append(max(timer, now))
-        self.due[name] = min(wakes, default=FOREVER)
+        wakes.append(max(node.next_timer(), now))
+        self.due[name] = min(wakes)
 
     def send(self, place: int, packet: bytes, now: int) -> None:
         """Put a packet on a host's link, and note when that is free, unless the host's queue is full."""

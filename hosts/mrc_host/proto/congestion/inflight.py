@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from mypy_extensions import i64
+
 from mrc_host.proto.congestion.control import CongestionControl
 
 RCVD_UNIT: Final = 256
@@ -40,6 +42,11 @@ class InflightAccount:
     """The part of one queue pair in its controller's `inflight`, which is the sum of `in_flight` over its QPs."""
 
     __slots__ = ("_cc", "_lost", "_sent", "_units", "acknowledged", "in_flight")
+    _lost: i64
+    _sent: i64
+    _units: i64
+    acknowledged: i64
+    in_flight: i64
 
     def __init__(self, cc: CongestionControl | None) -> None:
         """Create an account that is part of the `inflight` of the controller `cc`; None while there is no
@@ -52,10 +59,16 @@ class InflightAccount:
         self.acknowledged = 0  # nominal bytes of acknowledged packets; the data path adds to it before `receive`
         self.in_flight = 0
 
+    def _owed(self) -> i64:
+        arrived = self._units * RCVD_UNIT
+        if arrived < self.acknowledged:
+            arrived = self.acknowledged
+        return self._sent - self._lost - arrived
+
     def _update(self) -> None:
-        received = self._units * RCVD_UNIT
-        owed = self._sent - self._lost - (received if received > self.acknowledged else self.acknowledged)
-        now = owed if owed > 0 else 0
+        now = self._owed()
+        if now < 0:
+            now = 0
         if self._cc is not None:
             self._cc.inflight += now - self.in_flight
         self.in_flight = now
@@ -67,12 +80,11 @@ class InflightAccount:
         sent = self._sent - self._lost - self.acknowledged
         return None if sent == counted else f"{sent} bytes are on the account, and the packets of {counted} bytes"
 
-    def send(self, size: int) -> None:
+    def send(self, size: i64) -> None:
         """Add a packet of nominal `size` bytes that left."""
-        self._sent = sent = self._sent + size
-        received = self._units * RCVD_UNIT
-        # As in `_update`, without its call: this is the data path.
-        owed = sent - self._lost - (received if received > self.acknowledged else self.acknowledged)
+        self._sent += size
+        # As in `_update`.
+        owed = self._owed()
         if owed > 0:
             if self._cc is not None:
                 self._cc.inflight += owed - self.in_flight

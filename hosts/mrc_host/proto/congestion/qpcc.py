@@ -10,6 +10,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from mypy_extensions import i64
+
 from mrc_host.proto.congestion.base import CcConfig
 from mrc_host.proto.congestion.control import CongestionControl
 from mrc_host.proto.congestion.inflight import nominal_size
@@ -120,7 +122,7 @@ class Sender:
         self.waiting = False
         self.needs = 0
 
-    def emit(self, port: int, now: int, room: int) -> bytes | int:
+    def emit(self, port: i64, now: i64, room: i64) -> bytes | int:
         """Return the next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...)."""
         raise NotImplementedError
 

@@ -27,6 +27,7 @@ SKIP: Final = EvState.SKIP.value
 ASSUMED_BAD: Final = EvState.ASSUMED_BAD.value
 DENIED: Final = EvState.DENIED.value
 STATES: Final = (EvState.GOOD, EvState.SKIP, EvState.ASSUMED_BAD, EvState.DENIED)
+NAMES: Final = [state.name for state in STATES]  # asked for by each sample
 
 
 class EvInput(Enum):

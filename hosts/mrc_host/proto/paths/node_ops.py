@@ -146,7 +146,7 @@ class NodeOperations(Timed):
         else:
             context.drop("endpoint_op", port, now)
             return 0
-        ev = route.reverse[plane]
+        ev: int = route.reverse[plane].value
         route.send(self._answer(peer.addresses, request, ev), ev, plane)
         return lost
 

@@ -47,6 +47,7 @@ class Peer(Timed):
         "status_acked",
         "status_id",
         "status_interval",
+        "text",
     )
 
     def __init__(
@@ -61,6 +62,7 @@ class Peer(Timed):
         self._prober = prober
         self.addresses = config.address + address
         self.addresses_in = address + config.address
+        self.text = str(ipaddress.IPv6Address(address))
         self.qps: list[Member] = []
         self.routes: list[Route] = []
         self.controllers: list[Qpcc] = []
@@ -176,7 +178,7 @@ class Peer(Timed):
         plane = self.next_plane()
         if plane >= 0:
             route = self.routes[0]
-            ev = route.any_ev(plane) if repeated else route.reverse[plane]
+            ev = route.any_ev(plane) if repeated else route.reverse[plane].value
             context.counters.port_status_sent += 1
             packet = context.codec.encode_endpoint_request(
                 self.addresses, ev, context.tc_control, self.status_id & _ID_MASK, EndpointOp.PORT_STATUS,
@@ -264,6 +266,5 @@ class Peer(Timed):
 
     def snapshots(self) -> list[PeerStatistics]:
         """Return the state, one for each congestion context."""
-        address = str(ipaddress.IPv6Address(self.address))
         planes = [bool(self.planes >> plane & 1) for plane in range(len(self.context.ports.ports))]
-        return [qpcc.snapshot(address, planes) for qpcc in self.controllers]
+        return [qpcc.snapshot(self.text, planes) for qpcc in self.controllers]

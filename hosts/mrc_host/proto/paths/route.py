@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from mypy_extensions import i64
+
 from mrc_host.proto.config import EvMode, Srv6Path
 from mrc_host.proto.context import EndpointContext
 from mrc_host.proto.limits import ConfigError
@@ -44,12 +46,34 @@ class ReverseProber(Protocol):
         """Send an EV probe on a route; an answer before `deadline` proves the EV (its value) good."""
 
 
+class ReverseEv:
+    """The EV of control packets in one plane: its `value`, and its `number` in the profile (-1: not known).
+
+    `proven_ns`: when it last proved good; `doubted_ns`: when it was last redrawn; -1: never.
+    """
+
+    __slots__ = ("doubted_ns", "number", "proven_ns", "value")
+    value: i64
+    number: i64
+    proven_ns: i64
+    doubted_ns: i64
+
+    def __init__(self, value: int) -> None:
+        self.take(value)
+        self.proven_ns = self.doubted_ns = -1
+
+    def take(self, value: int, number: int = -1) -> None:
+        """Use another EV."""
+        self.value = value
+        self.number = number
+
+
 class Route(Timed):
     """See the module's docstring. The queue pairs to one peer that use the same EV profile share it."""
 
     __slots__ = (
-        "_by_number", "_mirrors", "_outers", "_prober", "doubted_ns", "guessed", "inbound_ns", "outer_bytes", "peer",
-        "proven_ns", "qps", "reverse", "universe",
+        "_by_number", "_mirrors", "_outers", "_prober", "guessed", "inbound_ns", "outer_bytes", "peer", "qps",
+        "reverse", "universe",
     )  # fmt: skip
 
     def __init__(self, peer: Destination, universe: EvUniverse, prober: ReverseProber) -> None:
@@ -66,16 +90,15 @@ class Route(Timed):
         self.outer_bytes = self._outer_bytes()
         # One known-good EV per plane for control packets; random until one proves good.
         choice = peer.context.rng.choice
-        self.reverse = [universe.values[choice(members)] for members in universe.by_plane]
+        self.reverse = [ReverseEv(universe.values[choice(members)]) for members in universe.by_plane]
         self.guessed = (1 << len(self.reverse)) - 1  # planes where nothing says that the reverse EV is good
-        self.proven_ns = [-1] * len(self.reverse)  # when it last proved good
-        self.doubted_ns = [-1] * len(self.reverse)  # when it was last redrawn
         self._mirrors = 0  # planes whose reverse EV was redrawn after the path of a packet that arrived
 
-    def prove(self, ev: int, plane: int, now: int) -> None:
+    def prove(self, ev: int, plane: int, now: int, number: int = -1) -> None:
         """Use an EV (its value) that has carried something to the peer for control packets from now on."""
-        self.reverse[plane] = ev
-        self.proven_ns[plane] = now
+        reverse = self.reverse[plane]
+        reverse.take(ev, number)
+        reverse.proven_ns = now
         self.guessed &= ~(1 << plane)
 
     def interval(self) -> int:
@@ -93,17 +116,18 @@ class Route(Timed):
         most failures are of both directions; where only the way back is dead, the next one is any.
         """
         interval = self.interval()
-        proven, doubted = self.proven_ns[plane], self.doubted_ns[plane]
+        reverse = self.reverse[plane]
+        proven, doubted = reverse.proven_ns, reverse.doubted_ns
         if proven >= 0 and now < proven + 2 * len(self.reverse) * interval:
             return
         if doubted >= 0 and now < doubted + interval:
             return
-        self.doubted_ns[plane] = now
-        self.proven_ns[plane] = -1
+        reverse.doubted_ns = now
+        reverse.proven_ns = -1
         if arrived >= 0:
             self._mirrors ^= 1 << plane
         mirror = arrived >= 0 and self._mirrors >> plane & 1
-        self.reverse[plane] = self._like(plane, arrived) if mirror else self.any_ev(plane)
+        reverse.take(self._like(plane, arrived) if mirror else self.any_ev(plane))
 
     def follow(self, plane: int, arrived: int) -> None:
         """Take a reverse EV of the path on which a packet arrived, in the place of a guessed one.
@@ -111,12 +135,12 @@ class Route(Timed):
         A flow's last packets may be all that arrives: a SACK lost on a guessed EV then costs a probe's silence.
         """
         self.guessed &= ~(1 << plane)
-        self.reverse[plane] = self._like(plane, arrived)
+        self.reverse[plane].take(self._like(plane, arrived))
 
     def on_idle_probe(self, plane: int, now: int, arrived: int) -> None:
         """Take another reverse EV if none has proved good for long, as a probe that comes while nothing else does may
         be one in a row whose answers are lost. `arrived`: the EV on which it came (its value)."""
-        proven = self.proven_ns[plane]
+        proven = self.reverse[plane].proven_ns
         if proven < 0 or now - proven > _LONG_AGO * self.interval():
             self.suspect_reverse_ev(plane, now, arrived)
 
@@ -131,7 +155,7 @@ class Route(Timed):
             self.inbound_ns = -1  # idle; the next packet starts it again
             return
         peer = self.peer
-        if max(self.proven_ns) < now - interval and self._prober.may_probe():
+        if max([reverse.proven_ns for reverse in self.reverse]) < now - interval and self._prober.may_probe():
             plane = peer.next_plane()
             if plane >= 0:
                 ev = self.any_ev(plane)
@@ -166,6 +190,12 @@ class Route(Timed):
         if outer is None:
             outer = self._by_number[number] = self.outer(self.universe.values[number])
         return outer
+
+    def outer_of_control(self, reverse: ReverseEv) -> bytes:
+        """Return `outer` of a reverse EV."""
+        if reverse.number < 0:
+            reverse.number = self.universe.index.get(reverse.value, -1)
+        return self.outer_of(reverse.number) if reverse.number >= 0 else self.outer(reverse.value)
 
     def _new_outer(self, ev: int) -> bytes:
         addresses = self.peer.addresses
@@ -203,7 +233,9 @@ class Route(Timed):
         """Forget a value of the profile that was replaced."""
         self._outers.pop(old, None)
         self._by_number = []
-        self.reverse = [new if value == old else value for value in self.reverse]
+        for reverse in self.reverse:
+            if reverse.value == old:
+                reverse.take(new)
 
 
 def path_to(universe: EvUniverse, ev: int, addresses: bytes) -> Srv6Path | None:

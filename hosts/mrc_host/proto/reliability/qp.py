@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
@@ -16,7 +15,7 @@ from mrc_host.proto.events import ErrorReason, EvChanged, EvState, QpError, QpSt
 from mrc_host.proto.limits import ConfigError
 from mrc_host.proto.negotiation import NegotiatedAttributes
 from mrc_host.proto.paths.association import Association
-from mrc_host.proto.paths.ev import STATES, EvInput, EvSet
+from mrc_host.proto.paths.ev import NAMES, STATES, EvInput, EvSet
 from mrc_host.proto.paths.ev_profile import EvUniverse
 from mrc_host.proto.paths.peer import Peer
 from mrc_host.proto.paths.probing import Prober
@@ -355,12 +354,12 @@ class QueuePair(Timed):
             qpn=self.number,
             state=self.state.value,
             error=self.error.value if self.error is not None else None,
-            peer=str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None,
+            peer=self.peer.text if self.connected else None,
             outstanding_packets=len(board.outstanding),
             lost_packets=board.lost(),
             unacked_requests=len(self.requestor.unacked),
             srtt_ns=self.requestor.rtt.srtt_ns,
-            ev_states={state.name: evs.state.count(state.value) for state in STATES},
+            ev_states={name: evs.state.count(value) for value, name in enumerate(NAMES)},
             ev_active=[len(order) for order in evs.order],
             requestor=self.requestor.counters.snapshot(),
             responder=self.responder.counters.snapshot(),
@@ -368,7 +367,7 @@ class QueuePair(Timed):
 
     def reordering(self) -> QpReordering:
         """Return how far packets arrived out of order."""
-        peer = str(ipaddress.IPv6Address(self.peer.address)) if self.connected else None
+        peer = self.peer.text if self.connected else None
         placed, found = self.responder.counters.packets_placed, self.responder.reordering
         return QpReordering(self.number, peer, placed, list(found.packets), list(found.bytes), found.again)
 
@@ -424,8 +423,8 @@ class QueuePair(Timed):
         if after is EvState.ASSUMED_BAD:
             self.prober.schedule(context.now)
         route = self.route
-        if after is EvState.DENIED and route.reverse[plane] == value:
-            route.reverse[plane] = route.any_ev(plane)
+        if after is EvState.DENIED and route.reverse[plane].value == value:
+            route.reverse[plane].take(route.any_ev(plane))
         if self.qpcc.balance.mask >> plane & 1 != (len(self.evs.order[plane]) > 0):
             self.peer.refresh_planes()
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.proto.completion import CompletionStatus
 from mrc_host.proto.congestion.inflight import InflightAccount
@@ -23,60 +23,68 @@ from mrc_host.proto.wire.psn import PSN_MASK, extend
 from mrc_host.proto.work import WriteRequest
 
 
+class PlaneRtt:
+    """The RTT of one plane: smoothed, its variation, and `srtt + 4 rttvar`; all 0 until the first sample."""
+
+    __slots__ = ("srtt_ns", "var_ns", "window_ns")
+    srtt_ns: i64
+    var_ns: i64
+    window_ns: i64
+
+    def __init__(self) -> None:
+        self.srtt_ns = self.var_ns = self.window_ns = 0
+
+
 class Rtt:
     """`srtt_ns` and `var_ns` are of all planes together, `least_ns` is the smallest sample; all 0 until the first one.
 
-    `windows[p]` is `srtt + 4 rttvar` of plane p alone, 0 until its first sample. Planes may differ in rate and delay,
-    so that only the RTT of its own plane says when a packet is late.
+    Planes may differ in rate and delay, so that only the RTT of its own plane says when a packet is late.
     """
 
-    __slots__ = ("_plane_srtt", "_plane_var", "least_ns", "srtt_ns", "var_ns", "windows")
+    __slots__ = ("least_ns", "planes", "srtt_ns", "var_ns")
 
     def __init__(self, planes: int) -> None:
         self.srtt_ns = self.var_ns = self.least_ns = 0
-        self._plane_srtt = [0] * planes
-        self._plane_var = [0] * planes
-        self.windows = [0] * planes
+        self.planes = [PlaneRtt() for _ in range(planes)]
+
+    @property
+    def windows(self) -> list[int]:
+        """`window_ns` by plane."""
+        return [plane.window_ns for plane in self.planes]
 
     def reset(self) -> None:
         """Forget all samples."""
         self.srtt_ns = self.var_ns = self.least_ns = 0
-        planes = len(self.windows)
-        self._plane_srtt = [0] * planes
-        self._plane_var = [0] * planes
-        self.windows = [0] * planes
+        self.planes = [PlaneRtt() for _ in range(len(self.planes))]
 
-    def sample(self, rtt: int, plane: int) -> None:
+    def sample(self, rtt: i64, plane: i64) -> None:
         """Add an unambiguous sample of a packet that arrived in time."""
         if self.srtt_ns:
             if rtt < self.least_ns:
                 self.least_ns = rtt
             error = rtt - self.srtt_ns
             self.srtt_ns += error >> 3
-            self.var_ns += (abs(error) - self.var_ns) >> 2
+            self.var_ns += ((error if error >= 0 else -error) - self.var_ns) >> 2
         else:
             self.srtt_ns = self.least_ns = rtt
             self.var_ns = rtt >> 1
         self.sample_plane(rtt, plane)
 
-    def sample_plane(self, rtt: int, plane: int) -> None:
+    def sample_plane(self, rtt: i64, plane: i64) -> None:
         """Add a sample to its plane only.
 
         These are also samples of packets that were inferred lost and arrived after all: without them the estimate of a
         plane that became slower would never follow, because each of its packets would be inferred lost first.
         """
-        srtt = self._plane_srtt[plane]
-        if srtt:
-            error = rtt - srtt
-            srtt += error >> 3
-            var = self._plane_var[plane]
-            var += ((error if error >= 0 else -error) - var) >> 2
+        own = self.planes[plane]
+        if own.srtt_ns:
+            error = rtt - own.srtt_ns
+            own.srtt_ns += error >> 3
+            own.var_ns += ((error if error >= 0 else -error) - own.var_ns) >> 2
         else:
-            srtt = rtt
-            var = rtt >> 1
-        self._plane_srtt[plane] = srtt
-        self._plane_var[plane] = var
-        self.windows[plane] = srtt + 4 * var
+            own.srtt_ns = rtt
+            own.var_ns = rtt >> 1
+        own.window_ns = own.srtt_ns + 4 * own.var_ns
 
 
 _PERSISTS: Final = 16
@@ -137,24 +145,26 @@ class LossDetector:
         """
         lost = overtaken if self.same_ev else None
         board = self.board
-        if not self.rack or not board.outstanding:
+        if not self.rack or not board.outstanding.count:
             return lost
         rtt = self.rtt
-        windows = rtt.windows
+        planes = rtt.planes
         newest = board.newest_ns
         least = base_rtt_ns if base_rtt_ns > self.patience_ns else self.patience_ns
         late: list[Transmission] = []
         for plane, order in enumerate(board.orders):
             first = order.first
             if first is not None:
-                window = windows[plane] or rtt.srtt_ns + 4 * rtt.var_ns
+                window = planes[plane].window_ns
+                if not window:
+                    window = rtt.srtt_ns + 4 * rtt.var_ns
                 if window < least:
                     window = least
                 if first.sent_ns < newest - window:
                     board.sent_before(plane, newest - window, late)
         if board.slow:  # packets in the exponential phase are in no order, and no less lost
             whole = rtt.srtt_ns + 4 * rtt.var_ns
-            board.move_slow_packets([newest - max(window or whole, least) for window in windows], late)
+            board.move_slow_packets([newest - max(each.window_ns or whole, least) for each in planes], late)
         if late:
             if self.patience_ns:
                 self._lost_despite_wait(now)
@@ -264,7 +274,7 @@ class Recovery(Timed):
     def arm(self, now: int) -> None:
         """Arm the timeout and the tail timer unless they are due before."""
         timers = self.association.context.timers
-        if self._board.outstanding:
+        if self._board.outstanding.count:
             self._rto_armed = True
             timers.arm_by(TimerKind.RETRANSMIT, self, now + self._board.timeout_ns)
         if not self._tail_armed:
@@ -311,11 +321,11 @@ class Recovery(Timed):
             return oldest
         if now < self.hold_ns:
             return None
-        for _ in range(len(lost)):
-            first = lost[0]
-            if first.state == LOST and first.psn <= limit:
-                return first
-            lost.append(lost.pop(0))
+        for place, sent in enumerate(lost):
+            if sent.state == LOST and sent.psn <= limit:
+                if place:
+                    lost[:] = lost[place:] + lost[:place]
+                return sent
         return None
 
     # --- loss ---
@@ -475,7 +485,7 @@ class Recovery(Timed):
                     self.single_packet_mode = True
                     self.hold_ns = _NEVER
                 self.lose(sent, LossReason.TIMEOUT, now)
-        if due is not None and self._board.outstanding:
+        if due is not None and self._board.outstanding.count:
             self._rto_armed = True
             # What is sent from now on may be due sooner than a packet in its exponential retries.
             self.armed = self._tail_armed and due <= now + self._board.timeout_ns
@@ -510,14 +520,14 @@ class Recovery(Timed):
         cc = self.association.qpcc.cc
         rtt = max(self._rtt.srtt_ns + 2 * self._rtt.var_ns, cc.srtt_ns, cc.base_rtt_ns)
         board = self._board
-        longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding else self.silence)
+        longest = self.association.attributes.repeat_ns(self.fruitless if board.outstanding.count else self.silence)
         return max(rtt, min(2 * rtt << min(self.fruitless, _MAX_TAIL_DOUBLINGS), longest))
 
     def on_tail(self, now: int) -> None:
         """Probe the peer when no answer has arrived for a while (also for a lost transport ACK)."""
         self._tail_armed = self.armed = False
         board = self._board
-        if not self._unacked or (self._has_data() and not board.outstanding and board.una == board.nxt):
+        if not self._unacked or (self._has_data() and not board.outstanding.count and board.una == board.nxt):
             return  # nothing is unanswered; what waits is sent when it may
         association = self.association
         attributes = association.attributes
@@ -527,7 +537,7 @@ class Recovery(Timed):
             self._progress = progress
             self._arm_tail(now)
             return
-        everything_sacked = not board.outstanding
+        everything_sacked = not board.outstanding.count
         if attributes.tail_probe or everything_sacked:
             plane = association.peer.next_plane()
             ev = association.evs.choose(plane) if plane >= 0 else -1

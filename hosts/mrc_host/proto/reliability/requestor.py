@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import i64
+
 from mrc_host.proto.completion import Completion, CompletionQueue, CompletionStatus
 from mrc_host.proto.congestion.inflight import InflightAccount, nominal_size
 from mrc_host.proto.congestion.qpcc import Sender
@@ -105,6 +107,14 @@ class Requestor(Sender):
         "_stamps", "_unasked", "account", "association", "board", "counters", "cq", "detector", "full_size",
         "limit", "lost", "mpr", "mtu", "prober", "recovery", "rtt", "tc_data", "tc_retx", "unacked", "work",
     )  # fmt: skip
+    # Machine words, where the core is compiled.
+    _unasked: i64
+    full_size: i64
+    limit: i64
+    mpr: i64
+    mtu: i64
+    tc_data: i64
+    tc_retx: i64
 
     def __init__(self, association: Association, cq: CompletionQueue) -> None:
         super().__init__()
@@ -167,7 +177,7 @@ class Requestor(Sender):
 
     def has_outstanding(self) -> bool:
         """Return whether any packet that was sent is not acknowledged."""
-        return bool(self.board.outstanding)
+        return self.board.outstanding.count > 0
 
     def wake(self) -> None:
         """Join the send ring, since something may be sent that could not before."""
@@ -188,7 +198,7 @@ class Requestor(Sender):
 
     # --- sending ---
 
-    def emit(self, port: int, now: int, room: int) -> bytes | int:
+    def emit(self, port: i64, now: i64, room: i64) -> bytes | int:
         """Return the next packet for `port`, at most `room` bytes, or why there is none (`send_ring.IDLE` ...
         `BUDGET`).
         """
@@ -227,8 +237,8 @@ class Requestor(Sender):
         unasked = self._unasked + size
         if (
             flags
-            or cc.cwnd - cc.inflight - size < self.full_size
-            or unasked * _ASKS_PER_WINDOW * (qpcc.in_ring + len(qpcc.waiting)) > cc.cwnd
+            or cc.cwnd - cc.inflight - float(size) < float(self.full_size)
+            or float(unasked * _ASKS_PER_WINDOW * (qpcc.in_ring + len(qpcc.waiting))) > cc.cwnd
         ):
             # A peer that coalesces SACKs must not hold this one back: the packet closes the window (UET 1.0, 3.6.13.5),
             # or enough of the window has left without a request that waiting for the last one would leave the link
@@ -250,7 +260,7 @@ class Requestor(Sender):
         last_on_ev = board.last_on_ev
         sent = Transmission(psn, now, ev, port, size, request, offset, 1, 0, last_on_ev[ev])
         last_on_ev[ev] = sent
-        board.outstanding[psn] = sent
+        board.outstanding.put(sent)
         board.orders[port].append(sent)
         board.nxt = psn + 1
         self._unasked = unasked
@@ -264,13 +274,13 @@ class Requestor(Sender):
             work.next_request()
         return self._build_packet(sent, opcode, end, self.tc_data, flags, now)
 
-    def _closed_gate(self, size: int, port: int, now: int, room: int) -> int:
+    def _closed_gate(self, size: i64, port: i64, now: i64, room: i64) -> i64:
         """Return the gate that a packet of nominal `size` does not pass now, 0 when all are open."""
         association = self.association
         qpcc = self.qpcc
         cc = qpcc.cc
         inflight = cc.inflight
-        if inflight + size > cc.cwnd and inflight > 0:
+        if float(inflight + size) > cc.cwnd and inflight > 0:
             self.needs = size
             return WINDOW
         if size + association.route.outer_bytes > room:
@@ -285,7 +295,7 @@ class Requestor(Sender):
             return AHEAD
         return 0
 
-    def _build_packet(self, sent: Transmission, opcode: int, end: int, tc: int, flags: int, now: int) -> bytes:
+    def _build_packet(self, sent: Transmission, opcode: i64, end: i64, tc: i64, flags: i64, now: i64) -> bytes:
         """Return the packet of a transmission, up to byte `end` of its request, in its encapsulation.
 
         Arms the timers of recovery unless they are armed.
@@ -295,18 +305,21 @@ class Requestor(Sender):
             self.recovery.arm(now)
         association = self.association
         context = association.context
-        request, offset, psn = sent.request, sent.offset, sent.psn
+        request, psn = sent.request, sent.psn
+        offset: int = sent.offset  # no machine word: an address may be none
         value = association.evs.universe.values[sent.ev]
         route = association.route
         payload: Buffer | None = request.whole
         begin = offset
         if payload is None:
             payload, begin = request.view[offset:end], 0  # which reads the memory of a program
+        stamp: i64 = NO_TIMESTAMP
+        if self._stamps:
+            stamp = now >> 7 & 0xFFFF
         packet = context.codec.encode_data(
             association.peer.addresses, value, tc, opcode, association.remote_number, psn & PSN_MASK, flags,
-            request.rqmsn, request.msn, now >> 7 & 0xFFFF if self._stamps else NO_TIMESTAMP,
-            request.va + offset, request.rkey, request.length, payload, request.immediate,
-            1 if request.solicited and end == request.length else 0, begin, end - offset,
+            request.rqmsn, request.msn, stamp, request.va + offset, request.rkey, request.length, payload,
+            request.immediate, 1 if request.solicited and end == request.length else 0, begin, end - offset,
             route.outer_of(sent.ev) if route.outer_bytes else b"",
         )  # fmt: skip
         if context.trace is not None:
@@ -316,7 +329,7 @@ class Requestor(Sender):
             )  # fmt: skip
         return packet
 
-    def _retransmit(self, port: int, now: int, room: int) -> bytes | int:
+    def _retransmit(self, port: i64, now: i64, room: i64) -> bytes | int:
         """Retransmit the first lost packet: rtx, its own DSCP, a fresh EV, cwnd and MPR like any packet (`§5.4`)."""
         lost = self.lost
         while lost and lost[0].state != LOST:
@@ -429,7 +442,7 @@ class Requestor(Sender):
         if sack.m or self.association.evs.listens:
             mark_path(self.association, self.counters, sack, rtt, now)
         if not sack.m and triggered is not None:
-            self.association.route.prove(sack.entropy, triggered.plane, now)
+            self.association.route.prove(sack.entropy, triggered.plane, now, triggered.ev)
 
         self._control(sack, cack >= una - 1, rtt, triggered, now)
         if acked:
@@ -557,7 +570,7 @@ class Requestor(Sender):
             for sent in board.acknowledge(psn, -1, psn + 1, 0):
                 self._prove(sent)
             self.limit = board.una - 1 + MPR_UNIT * self.mpr
-            if not board.outstanding:
+            if not board.outstanding.count:
                 board.clear_orders()
             if self.qpcc.waiting:
                 self.association.context.ring.wake_waiting(self.qpcc)

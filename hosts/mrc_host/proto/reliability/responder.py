@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+from mypy_extensions import i64
+
 from mrc_host.proto.completion import Completion, CompletionKind, CompletionQueue, CompletionStatus
 from mrc_host.proto.events import ErrorReason
 from mrc_host.proto.paths.association import Association
@@ -55,9 +57,10 @@ class MessageLayout:
     `packets` counts those that have arrived.
     """
 
-    __slots__ = ("base", "length", "packets", "rkey")
+    __slots__ = ("base", "length", "msn", "packets", "rkey")
 
-    def __init__(self, base: int, rkey: int, length: int) -> None:
+    def __init__(self, msn: int, base: int, rkey: int, length: int) -> None:
+        self.msn = msn
         self.base = base
         self.rkey = rkey
         self.length = length
@@ -87,6 +90,7 @@ class Responder(Timed):
         "_cycle_from",
         "_expected_rqmsn",
         "_held",
+        "_layout",
         "_layouts",
         "_nak",
         "_refused",
@@ -110,6 +114,13 @@ class Responder(Timed):
         "trim_nack",
         "window",
     )
+    # Machine words, where the core is compiled; not what addresses and shifts of bitmaps are made of.
+    every: i64
+    mpr: i64
+    ooo: i64
+    rcvd_bytes: i64
+    window: i64
+    _since_sack: i64
 
     def __init__(self, association: Association, cq: CompletionQueue) -> None:
         self.association = association
@@ -146,6 +157,7 @@ class Responder(Timed):
         self._nak: tuple[int, int] | None = None  # (psn, syndrome) that ended the queue pair
         self._refused: RefusedPacket | None = None  # the lowest PSN that may not be written
         self._layouts: dict[int, MessageLayout] = {}  # by MSN, of messages of several packets
+        self._layout: MessageLayout | None = None  # of the newest packet of such a message
 
     def set_mpr(self, units: int) -> None:
         """Change the window; packets in flight beyond a smaller one will be refused with PSN_OOR_WINDOW."""
@@ -157,7 +169,7 @@ class Responder(Timed):
     def on_data(self, data: Data, port: int, now: int) -> None:  # noqa: C901, PLR0915 - the hot path: a call less per packet
         """Handle one WRITE packet, whole or trimmed, for a queue pair in RTR or RTS."""
         cack = self.cack
-        offset = (data.psn - cack - 1) & PSN_MASK
+        offset: int = (data.psn - cack - 1) & PSN_MASK
         if offset >= PSN_HALF:
             offset -= PSN_MASK + 1
         psn = cack + 1 + offset
@@ -193,9 +205,12 @@ class Responder(Timed):
         if valid and opcode < _ONLY:
             # Every packet of a message says where it lies and how long the whole is; they must agree.
             base = data.va - psn * self.mtu
-            layout = self._layouts.get(data.msn)
-            if layout is None:
-                layout = self._layouts[data.msn] = MessageLayout(base, data.rkey, data.dma_length)
+            layout = self._layout
+            if layout is None or layout.msn != data.msn:
+                layout = self._layouts.get(data.msn)
+                if layout is None:
+                    layout = self._layouts[data.msn] = MessageLayout(data.msn, base, data.rkey, data.dma_length)
+                self._layout = layout
             # Addresses count modulo 2^64, for which a machine word is too small: only where they differ is that asked.
             same = layout.base == base or (layout.base - base) & _VA_MASK == 0
             valid = same and layout.rkey == data.rkey and layout.length == data.dma_length
@@ -204,7 +219,7 @@ class Responder(Timed):
             self._violation(psn, Nak.INVALID_REQUEST, ErrorReason.LOCAL_INVALID_REQUEST, data, port, now)
             return
         if size:
-            region = self.association.context.memory.regions.get(data.rkey)
+            region = self.association.context.memory.find(data.rkey)
             start = region.offset_of(data.va, size) if region is not None else -1
             if region is None or start < 0 or not region.writable or region.domain != self.association.domain:
                 self._violation(psn, Nak.REMOTE_ACCESS, ErrorReason.LOCAL_ACCESS, data, port, now)
@@ -382,6 +397,7 @@ class Responder(Timed):
         """Return whether the packets since the last message are one message, of the length that it claims."""
         start = self._start
         layout = self._layouts.pop(end.msn, None)
+        self._layout = None
         before = (psn - self._acked_psn - 1) * self.mtu  # all but the last packet are full
         if start is None:
             return before == 0 and end.size == end.length
@@ -416,6 +432,7 @@ class Responder(Timed):
         self.starts.clear()
         self.ends.clear()
         self._layouts.clear()
+        self._layout = None
         self.stop()
         return receives
 
@@ -463,11 +480,11 @@ class Responder(Timed):
             stamp = -1  # without service time the echo would measure our own delay
         self._send_sack(psn, entropy, stamp, flags, 0, port)
 
-    def _sack(self, psn: int, data: Data, port: int, now: int) -> None:
+    def _sack(self, psn: int, data: Data, port: i64, now: i64) -> None:
         mark = self._mark(data.entropy, data.ce) if data.ce or self._ce_runs else 0
         self._send_sack(psn, data.entropy, data.tx_timestamp, data.flags, mark, port)
 
-    def _send_sack(self, psn: int, entropy: int, stamp: int, flags: int, mark: int, port: int) -> None:
+    def _send_sack(self, psn: int, entropy: i64, stamp: i64, flags: i64, mark: i64, port: i64) -> None:
         """Queue a SACK that `psn` triggered: bitmap, echo of EV, timestamp and rtx, receiver state."""
         self._since_sack = 0
         self._held = None
@@ -478,7 +495,7 @@ class Responder(Timed):
         bits = self.bits
         trigger = psn - cack
         offset = 1
-        if bits > _BITMAP_MASK:
+        if bits >> _BITMAP_BITS:
             offset = self._choose_offset(trigger, bits)
             bitmap = bits >> (offset - 1) & _BITMAP_MASK
         else:
@@ -487,9 +504,18 @@ class Responder(Timed):
         plane = port if peer.planes >> port & 1 else peer.control_plane(port)
         route = association.route
         reverse = route.reverse[plane]
+        # No conditional expressions: their numbers would be objects.
+        ooo = self.ooo
+        if ooo > 0x7FFF:
+            ooo = 0x7FFF
+        if stamp < 0:
+            stamp = 0
+        mpr: i64 = 0
+        if attributes.dynamic_mpr:
+            mpr = self.mpr
         packet = context.codec.encode_sack(
             peer.addresses,
-            reverse,
+            reverse.value,
             context.tc_control,
             association.remote_number,
             flags & FLAG_RTX,
@@ -502,15 +528,15 @@ class Responder(Timed):
             cack & PSN_MASK,
             0,
             0,
-            self.mpr if attributes.dynamic_mpr else 0,
+            mpr,
             offset,
             bitmap,
-            stamp if stamp > 0 else 0,
-            self.ooo if self.ooo < 0x7FFF else 0x7FFF,
+            stamp,
+            ooo,
             context.restore,
             context.penalty,
             -(-self.rcvd_bytes >> 8) & 0xFFFFFF,
-            route.outer(reverse) if route.outer_bytes else b"",
+            route.outer_of_control(reverse) if route.outer_bytes else b"",
         )
         context.ports.enqueue(plane, packet)
         self.counters.sacks_sent += 1
@@ -542,7 +568,7 @@ class Responder(Timed):
         bits = self.bits
         offset = self._choose_offset(0, bits) if bits > _BITMAP_MASK else 1
         plane = peer.control_plane(port)
-        reverse = association.route.reverse[plane]
+        reverse: int = association.route.reverse[plane].value
         packet = context.codec.encode_sack(
             peer.addresses,
             reverse,
@@ -578,7 +604,7 @@ class Responder(Timed):
         association = self.association
         peer = association.peer
         plane = peer.control_plane(port)
-        reverse = association.route.reverse[plane]
+        reverse: int = association.route.reverse[plane].value
         packet = association.context.codec.encode_nack(
             peer.addresses,
             reverse,
@@ -602,7 +628,7 @@ class Responder(Timed):
         association = self.association
         peer = association.peer
         plane = peer.control_plane(port)
-        reverse = association.route.reverse[plane]
+        reverse: int = association.route.reverse[plane].value
         packet = association.context.codec.encode_ack(
             peer.addresses,
             reverse,

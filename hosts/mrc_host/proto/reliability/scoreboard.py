@@ -12,6 +12,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from mypy_extensions import i64, mypyc_attr
+
 from mrc_host.proto.work import WriteRequest
 
 IN_FLIGHT: Final = 0
@@ -20,6 +22,7 @@ LOST: Final = 2
 REPLACED: Final = 3
 
 _GUESSES: Final = 1024
+_PLACES: Final = 16  # for transmissions, of a queue pair that has sent few
 _LONGEST_TIMEOUT_NS: Final = 1024 << 24  # t = 24: a QP that retries for ever must not fall asleep
 
 
@@ -33,6 +36,7 @@ class LossReason(Enum):
     PORT_DOWN = "port_down"  # its plane is known to be down; no EV is blamed
 
 
+@mypyc_attr(free_list_len=1)
 class Transmission:
     """One packet on its way. `count`: how often it has been sent, this time included.
 
@@ -44,18 +48,29 @@ class Transmission:
         "count", "counted", "ev", "failures", "later", "offset", "plane", "previous", "psn", "request", "sent_ns",
         "since_ns", "size", "state",
     )  # fmt: skip
+    # Machine words, where the core is compiled.
+    psn: i64
+    sent_ns: i64
+    since_ns: i64
+    ev: i64
+    plane: i64
+    size: i64
+    offset: i64
+    count: i64
+    failures: i64
+    state: i64
 
     def __init__(  # noqa: PLR0913 - made for each packet: one call
         self,
-        psn: int,
-        sent_ns: int,
-        ev: int,
-        plane: int,
-        size: int,
+        psn: i64,
+        sent_ns: i64,
+        ev: i64,
+        plane: i64,
+        size: i64,
         request: WriteRequest,
-        offset: int,
-        count: int,
-        failures: int,
+        offset: i64,
+        count: i64,
+        failures: i64,
         previous: Transmission | None,
     ) -> None:
         self.psn = psn
@@ -118,6 +133,71 @@ def _by_psn(sent: Transmission) -> int:
     return sent.psn
 
 
+class Outstanding:
+    """Transmissions that are not acknowledged, at most one for a PSN. `len` says how many.
+
+    A PSN has the place `psn` modulo the number of places, which grows when two would share one: so it is at most twice
+    the distance of the PSNs.
+    """
+
+    __slots__ = ("_mask", "_places", "count")
+    count: i64
+    _mask: i64
+
+    def __init__(self) -> None:
+        self._places: list[Transmission | None] = [None] * _PLACES
+        self._mask = _PLACES - 1
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def get(self, psn: i64) -> Transmission | None:
+        """Return the one with this PSN, None when there is none."""
+        sent = self._places[psn & self._mask]
+        return sent if sent is not None and sent.psn == psn else None
+
+    def put(self, sent: Transmission) -> None:
+        """Add one, in the place of an earlier one with its PSN."""
+        place = sent.psn & self._mask
+        before = self._places[place]
+        if before is None:
+            self.count += 1
+        elif before.psn != sent.psn:
+            self._grow()
+            self.put(sent)
+            return
+        self._places[place] = sent
+
+    def take(self, psn: i64) -> Transmission | None:
+        """Remove and return the one with this PSN, None when there is none."""
+        place = psn & self._mask
+        sent = self._places[place]
+        if sent is None or sent.psn != psn:
+            return None
+        self._places[place] = None
+        self.count -= 1
+        return sent
+
+    def _grow(self) -> None:
+        held = self.values()
+        self._mask = 2 * self._mask + 1
+        self._places = [None] * (self._mask + 1)
+        for sent in held:
+            self._places[sent.psn & self._mask] = sent
+
+    def values(self) -> list[Transmission]:
+        """Return all, the lowest PSN first."""
+        held = [sent for sent in self._places if sent is not None]
+        held.sort(key=_by_psn)
+        return held
+
+    def clear(self) -> None:
+        """Remove all."""
+        self._places = [None] * (self._mask + 1)
+        self.count = 0
+
+
 class Scoreboard:
     """`una` is the lowest PSN not known to be received by cumulative acknowledgement, `nxt` the next new one."""
 
@@ -135,13 +215,16 @@ class Scoreboard:
         "timeout_ns",
         "una",
     )
+    # The other numbers bound shifts and sums of more than a machine word.
+    newest_ns: i64
+    progress_ns: i64
 
     def __init__(self, first_psn: int, timeout_ns: int, linear: int, planes: int, evs: int) -> None:
         self.una = first_psn
         self.nxt = first_psn
         self.timeout_ns = timeout_ns
         self.linear = linear
-        self.outstanding: dict[int, Transmission] = {}
+        self.outstanding = Outstanding()
         self.sacked = 0  # bit i: PSN una + i is known to be received
         self.orders = [SendOrder() for _ in range(planes)]
         self.slow: dict[int, Transmission] = {}  # in the exponential phase, by PSN
@@ -152,13 +235,14 @@ class Scoreboard:
 
     def proven(self) -> int:
         """Return the highest PSN up to which everything has been acknowledged, by SACK or transport ACK."""
-        return self.una - 1 if self.outstanding else self.nxt - 1
+        return self.una - 1 if self.outstanding.count else self.nxt - 1
 
     def problem(self) -> str | None:
         """Return what is wrong; None: the outstanding PSNs ascend from `una` to below `nxt`, none of them is known to
         be received, and each in flight has its place in an order that a timer looks at."""
         last = self.una - 1
-        for psn, sent in self.outstanding.items():
+        for sent in self.outstanding.values():
+            psn: int = sent.psn
             if not last < psn < self.nxt or self.sacked >> psn - self.una & 1:
                 return f"PSN {psn} is outstanding after {last}; una {self.una}, nxt {self.nxt}, sacked {self.sacked:b}"
             if sent.state == IN_FLIGHT and sent not in self.orders[sent.plane].all() and self.slow.get(psn) is not sent:
@@ -172,11 +256,11 @@ class Scoreboard:
 
     def oldest(self) -> Transmission | None:
         """Return the outstanding packet of the lowest PSN: first sent in order, and repeated in its place."""
-        return next(iter(self.outstanding.values()), None)
+        return min(self.outstanding.values(), key=_by_psn, default=None)
 
     def add(self, sent: Transmission) -> None:
         """Record a retransmission (new packets are recorded by the data path in place)."""
-        self.outstanding[sent.psn] = sent
+        self.outstanding.put(sent)
         self.last_on_ev[sent.ev] = sent
         if sent.failures > self.linear:
             self.slow[sent.psn] = sent
@@ -193,12 +277,12 @@ class Scoreboard:
         acked: list[Transmission] = []
         if cack >= una:
             for psn in range(una, cack + 1):
-                sent = outstanding.pop(psn, None)
+                sent = outstanding.take(psn)
                 if sent is not None:
                     acked.append(sent)
             self.sacked >>= cack + 1 - una
             self.una = una = cack + 1
-        if not outstanding:
+        if not outstanding.count:
             return acked
         base -= una
         bits = bitmap << base if base >= 0 else bitmap >> -base
@@ -211,7 +295,7 @@ class Scoreboard:
             while fresh:
                 low = fresh & -fresh
                 fresh ^= low
-                sent = outstanding.pop(una + low.bit_length() - 1, None)
+                sent = outstanding.take(una + low.bit_length() - 1)
                 if sent is not None:
                     acked.append(sent)
         return acked
@@ -261,7 +345,7 @@ class Scoreboard:
 
     def timeout_of(self, sent: Transmission) -> int:
         """Return the local ACK timeout of a transmission, ns: fixed for the linear retries, then doubling (`§4`)."""
-        exponent = sent.failures - self.linear
+        exponent: int = sent.failures - self.linear  # no machine word, as the shift may leave one
         if exponent <= 0:
             return self.timeout_ns
         return max(self.timeout_ns, min(self.timeout_ns << min(exponent, 24), _LONGEST_TIMEOUT_NS))

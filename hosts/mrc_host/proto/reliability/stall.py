@@ -17,7 +17,7 @@ def waits_for(qp: QueuePair, now: int) -> Waiting | None:
     board = requestor.board
     flying = [sent for sent in board.outstanding.values() if sent.state == IN_FLIGHT]
     planes = tuple(sorted({sent.plane for sent in flying}))
-    oldest = board.outstanding.get(min(board.outstanding, default=-1))
+    oldest = board.oldest()
     psn = board.nxt if oldest is None else oldest.psn
     wire = psn & PSN_MASK
     usable = qp.evs.usable & qp.evs.planes()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from struct import Struct
+from types import FunctionType
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -36,6 +38,15 @@ ENCODE_ACK_FORM_1: Final = b'!II32sHHHIHIII'
 ENCODE_PROBE_FORM_1: Final = b'!II32sHHHIHII3xBH2xHHHH'
 ENCODE_ENDPOINT_REQUEST_FORM_1: Final = b'!II32sHHHIHIIH1xBI4xHH'
 ENCODE_ENDPOINT_RESPONSE_FORM_1: Final = b'!II32sHHHIHIIH26xH6x'
+HEAD_FORM: Final = Struct('!IHB1x32sHHH2xBBHII')
+DECODE_FORM_1: Final = Struct('!HHH2xQII')
+DECODE_FORM_2: Final = Struct('!HHQII')
+DECODE_FORM_3: Final = Struct('!HHH2xQIII')
+DECODE_FORM_4: Final = Struct('!HHQIII')
+DECODE_FORM_5: Final = Struct('!HhIHH1xIBhQHHI')
+DECODE_FORM_6: Final = Struct('!2xBBIHH1xI1xH')
+DECODE_FORM_7: Final = Struct('!3xBH2xHHH2x')
+COMPILED: Final = not isinstance(u64, FunctionType)
 
 
 class Decoder:
@@ -222,6 +233,8 @@ def parse_trimmed(
 
 def read_head(packet: bytes, at: i64) -> tuple[i64, i64, i64, bytes, i64, i64, i64, i64, i64, i64, i64, i64]:
     """Return the words of the IPv6, UDP and BTH headers that begin at a place; all of them are there."""
+    if not COMPILED:
+        return HEAD_FORM.unpack_from(packet, at)
     return (
         u32(packet, at),  # version, traffic_class, flow_label
         u16(packet, at + 4),  # payload_length
@@ -248,12 +261,15 @@ class _DecoderC6(Decoder):
         if flags_psn & 0x10000000:
             if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, at + 60)
-            msn = u16(packet, at + 62)
-            tx_timestamp = u16(packet, at + 64)
-            va = u64(packet, at + 68)
-            rkey = u32(packet, at + 76)
-            dma_length = u32(packet, at + 80)
+            if COMPILED:
+                rqmsn = u16(packet, at + 60)
+                msn = u16(packet, at + 62)
+                tx_timestamp = u16(packet, at + 64)
+                va = u64(packet, at + 68)
+                rkey = u32(packet, at + 76)
+                dma_length = u32(packet, at + 80)
+            else:
+                rqmsn, msn, tx_timestamp, va, rkey, dma_length = DECODE_FORM_1.unpack_from(packet, at + 60)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
@@ -261,11 +277,14 @@ class _DecoderC6(Decoder):
             )
         if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, at + 60)
-        msn = u16(packet, at + 62)
-        va = u64(packet, at + 64)
-        rkey = u32(packet, at + 72)
-        dma_length = u32(packet, at + 76)
+        if COMPILED:
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            va = u64(packet, at + 64)
+            rkey = u32(packet, at + 72)
+            dma_length = u32(packet, at + 76)
+        else:
+            rqmsn, msn, va, rkey, dma_length = DECODE_FORM_2.unpack_from(packet, at + 60)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
@@ -283,12 +302,15 @@ class _DecoderC7(Decoder):
         if flags_psn & 0x10000000:
             if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, at + 60)
-            msn = u16(packet, at + 62)
-            tx_timestamp = u16(packet, at + 64)
-            va = u64(packet, at + 68)
-            rkey = u32(packet, at + 76)
-            dma_length = u32(packet, at + 80)
+            if COMPILED:
+                rqmsn = u16(packet, at + 60)
+                msn = u16(packet, at + 62)
+                tx_timestamp = u16(packet, at + 64)
+                va = u64(packet, at + 68)
+                rkey = u32(packet, at + 76)
+                dma_length = u32(packet, at + 80)
+            else:
+                rqmsn, msn, tx_timestamp, va, rkey, dma_length = DECODE_FORM_1.unpack_from(packet, at + 60)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
@@ -296,11 +318,14 @@ class _DecoderC7(Decoder):
             )
         if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, at + 60)
-        msn = u16(packet, at + 62)
-        va = u64(packet, at + 64)
-        rkey = u32(packet, at + 72)
-        dma_length = u32(packet, at + 76)
+        if COMPILED:
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            va = u64(packet, at + 64)
+            rkey = u32(packet, at + 72)
+            dma_length = u32(packet, at + 76)
+        else:
+            rqmsn, msn, va, rkey, dma_length = DECODE_FORM_2.unpack_from(packet, at + 60)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
@@ -318,12 +343,15 @@ class _DecoderC8(Decoder):
         if flags_psn & 0x10000000:
             if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, at + 60)
-            msn = u16(packet, at + 62)
-            tx_timestamp = u16(packet, at + 64)
-            va = u64(packet, at + 68)
-            rkey = u32(packet, at + 76)
-            dma_length = u32(packet, at + 80)
+            if COMPILED:
+                rqmsn = u16(packet, at + 60)
+                msn = u16(packet, at + 62)
+                tx_timestamp = u16(packet, at + 64)
+                va = u64(packet, at + 68)
+                rkey = u32(packet, at + 76)
+                dma_length = u32(packet, at + 80)
+            else:
+                rqmsn, msn, tx_timestamp, va, rkey, dma_length = DECODE_FORM_1.unpack_from(packet, at + 60)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
@@ -331,11 +359,14 @@ class _DecoderC8(Decoder):
             )
         if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, at + 60)
-        msn = u16(packet, at + 62)
-        va = u64(packet, at + 64)
-        rkey = u32(packet, at + 72)
-        dma_length = u32(packet, at + 76)
+        if COMPILED:
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            va = u64(packet, at + 64)
+            rkey = u32(packet, at + 72)
+            dma_length = u32(packet, at + 76)
+        else:
+            rqmsn, msn, va, rkey, dma_length = DECODE_FORM_2.unpack_from(packet, at + 60)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
@@ -353,13 +384,16 @@ class _DecoderC9(Decoder):
         if flags_psn & 0x10000000:
             if end < at + 88:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, at + 60)
-            msn = u16(packet, at + 62)
-            tx_timestamp = u16(packet, at + 64)
-            va = u64(packet, at + 68)
-            rkey = u32(packet, at + 76)
-            dma_length = u32(packet, at + 80)
-            immediate = u32(packet, at + 84)
+            if COMPILED:
+                rqmsn = u16(packet, at + 60)
+                msn = u16(packet, at + 62)
+                tx_timestamp = u16(packet, at + 64)
+                va = u64(packet, at + 68)
+                rkey = u32(packet, at + 76)
+                dma_length = u32(packet, at + 80)
+                immediate = u32(packet, at + 84)
+            else:
+                rqmsn, msn, tx_timestamp, va, rkey, dma_length, immediate = DECODE_FORM_3.unpack_from(packet, at + 60)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, immediate,
@@ -367,12 +401,15 @@ class _DecoderC9(Decoder):
             )
         if end < at + 84:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, at + 60)
-        msn = u16(packet, at + 62)
-        va = u64(packet, at + 64)
-        rkey = u32(packet, at + 72)
-        dma_length = u32(packet, at + 76)
-        immediate = u32(packet, at + 80)
+        if COMPILED:
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            va = u64(packet, at + 64)
+            rkey = u32(packet, at + 72)
+            dma_length = u32(packet, at + 76)
+            immediate = u32(packet, at + 80)
+        else:
+            rqmsn, msn, va, rkey, dma_length, immediate = DECODE_FORM_4.unpack_from(packet, at + 60)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, immediate,
@@ -390,12 +427,15 @@ class _DecoderCA(Decoder):
         if flags_psn & 0x10000000:
             if end < at + 84:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, at + 60)
-            msn = u16(packet, at + 62)
-            tx_timestamp = u16(packet, at + 64)
-            va = u64(packet, at + 68)
-            rkey = u32(packet, at + 76)
-            dma_length = u32(packet, at + 80)
+            if COMPILED:
+                rqmsn = u16(packet, at + 60)
+                msn = u16(packet, at + 62)
+                tx_timestamp = u16(packet, at + 64)
+                va = u64(packet, at + 68)
+                rkey = u32(packet, at + 76)
+                dma_length = u32(packet, at + 80)
+            else:
+                rqmsn, msn, tx_timestamp, va, rkey, dma_length = DECODE_FORM_1.unpack_from(packet, at + 60)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, 0,
@@ -403,11 +443,14 @@ class _DecoderCA(Decoder):
             )
         if end < at + 80:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, at + 60)
-        msn = u16(packet, at + 62)
-        va = u64(packet, at + 64)
-        rkey = u32(packet, at + 72)
-        dma_length = u32(packet, at + 76)
+        if COMPILED:
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            va = u64(packet, at + 64)
+            rkey = u32(packet, at + 72)
+            dma_length = u32(packet, at + 76)
+        else:
+            rqmsn, msn, va, rkey, dma_length = DECODE_FORM_2.unpack_from(packet, at + 60)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, 0,
@@ -425,13 +468,16 @@ class _DecoderCB(Decoder):
         if flags_psn & 0x10000000:
             if end < at + 88:
                 raise WireError(LENGTH, "no room for the headers")
-            rqmsn = u16(packet, at + 60)
-            msn = u16(packet, at + 62)
-            tx_timestamp = u16(packet, at + 64)
-            va = u64(packet, at + 68)
-            rkey = u32(packet, at + 76)
-            dma_length = u32(packet, at + 80)
-            immediate = u32(packet, at + 84)
+            if COMPILED:
+                rqmsn = u16(packet, at + 60)
+                msn = u16(packet, at + 62)
+                tx_timestamp = u16(packet, at + 64)
+                va = u64(packet, at + 68)
+                rkey = u32(packet, at + 76)
+                dma_length = u32(packet, at + 80)
+                immediate = u32(packet, at + 84)
+            else:
+                rqmsn, msn, tx_timestamp, va, rkey, dma_length, immediate = DECODE_FORM_3.unpack_from(packet, at + 60)
             return Data(
                 opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3,
                 dscp, addresses, p_key, udp_length + 40, rqmsn, msn, tx_timestamp, va, rkey, dma_length, immediate,
@@ -439,12 +485,15 @@ class _DecoderCB(Decoder):
             )
         if end < at + 84:
             raise WireError(LENGTH, "no room for the headers")
-        rqmsn = u16(packet, at + 60)
-        msn = u16(packet, at + 62)
-        va = u64(packet, at + 64)
-        rkey = u32(packet, at + 72)
-        dma_length = u32(packet, at + 76)
-        immediate = u32(packet, at + 80)
+        if COMPILED:
+            rqmsn = u16(packet, at + 60)
+            msn = u16(packet, at + 62)
+            va = u64(packet, at + 64)
+            rkey = u32(packet, at + 72)
+            dma_length = u32(packet, at + 76)
+            immediate = u32(packet, at + 80)
+        else:
+            rqmsn, msn, va, rkey, dma_length, immediate = DECODE_FORM_4.unpack_from(packet, at + 60)
         return Data(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, udp_length + 40, rqmsn, msn, -1, va, rkey, dma_length, immediate,
@@ -505,18 +554,23 @@ class _DecoderDC(Decoder):
         self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Sack:
-        seth_type_to_seth_r1 = u16(packet, at + 60)
-        ack_psn_offset = i16(packet, at + 62)
-        entropy = u32(packet, at + 64)
-        spdcid = u16(packet, at + 68)
-        dpdcid = u16(packet, at + 70)
-        cack_psn_to_cc_flags = u32(packet, at + 73)
-        mpr = u8(packet, at + 77)
-        sack_offset = i16(packet, at + 78)
-        sack_bitmap = u64(packet, at + 80)
-        tx_timestamp = u16(packet, at + 88)
-        cc_r1_to_ooo_count = u16(packet, at + 90)
-        restore_cwnd_to_rcvd_bytes = u32(packet, at + 92)
+        if COMPILED:
+            seth_type_to_seth_r1 = u16(packet, at + 60)
+            ack_psn_offset = i16(packet, at + 62)
+            entropy = u32(packet, at + 64)
+            spdcid = u16(packet, at + 68)
+            dpdcid = u16(packet, at + 70)
+            cack_psn_to_cc_flags = u32(packet, at + 73)
+            mpr = u8(packet, at + 77)
+            sack_offset = i16(packet, at + 78)
+            sack_bitmap = u64(packet, at + 80)
+            tx_timestamp = u16(packet, at + 88)
+            cc_r1_to_ooo_count = u16(packet, at + 90)
+            restore_cwnd_to_rcvd_bytes = u32(packet, at + 92)
+        else:
+            seth_type_to_seth_r1, ack_psn_offset, entropy, spdcid, dpdcid, cack_psn_to_cc_flags, mpr, sack_offset, sack_bitmap, tx_timestamp, cc_r1_to_ooo_count, restore_cwnd_to_rcvd_bytes = DECODE_FORM_5.unpack_from(
+                packet, at + 60
+            )
         return Sack(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, seth_type_to_seth_r1 >> 5 & 0x3, seth_type_to_seth_r1 >> 1 & 0x1, ack_psn_offset, entropy,
@@ -533,13 +587,18 @@ class _DecoderDD(Decoder):
         self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Nack:
-        nack_reason = u8(packet, at + 62)
-        vendor_info = u8(packet, at + 63)
-        entropy = u32(packet, at + 64)
-        spdcid = u16(packet, at + 68)
-        dpdcid = u16(packet, at + 70)
-        nack_psn_to_cc_flags = u32(packet, at + 73)
-        tx_timestamp = u16(packet, at + 78)
+        if COMPILED:
+            nack_reason = u8(packet, at + 62)
+            vendor_info = u8(packet, at + 63)
+            entropy = u32(packet, at + 64)
+            spdcid = u16(packet, at + 68)
+            dpdcid = u16(packet, at + 70)
+            nack_psn_to_cc_flags = u32(packet, at + 73)
+            tx_timestamp = u16(packet, at + 78)
+        else:
+            nack_reason, vendor_info, entropy, spdcid, dpdcid, nack_psn_to_cc_flags, tx_timestamp = DECODE_FORM_6.unpack_from(
+                packet, at + 60
+            )
         return Nack(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, nack_reason, vendor_info, entropy, spdcid, dpdcid, nack_psn_to_cc_flags >> 8,
@@ -554,11 +613,14 @@ class _DecoderDE(Decoder):
         self, packet: bytes, at: i64, end: i64, absent: bool, opcode: i64, dest_qp: i64, flags_psn: i64, word: i64,
         source_port: i64, ecn: i64, dscp: i64, addresses: bytes, p_key: i64, udp_length: i64
     ) -> Probe:
-        vendor_info = u8(packet, at + 63)
-        probe_id = u16(packet, at + 64)
-        spdcid = u16(packet, at + 68)
-        dpdcid = u16(packet, at + 70)
-        tx_timestamp = u16(packet, at + 72)
+        if COMPILED:
+            vendor_info = u8(packet, at + 63)
+            probe_id = u16(packet, at + 64)
+            spdcid = u16(packet, at + 68)
+            dpdcid = u16(packet, at + 70)
+            tx_timestamp = u16(packet, at + 72)
+        else:
+            vendor_info, probe_id, spdcid, dpdcid, tx_timestamp = DECODE_FORM_7.unpack_from(packet, at + 60)
         return Probe(
             opcode, dest_qp, flags_psn & 0xffffff, flags_psn >> 24, (word & 0xFFFF) << 16 | source_port, ecn == 3, dscp,
             addresses, p_key, vendor_info, probe_id, spdcid, dpdcid, tx_timestamp, udp_length + 40

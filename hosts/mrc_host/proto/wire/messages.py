@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 from mrc_host.proto.wire.fields import MRC_LAYOUTS, Bth, Opcode
 
@@ -32,7 +32,8 @@ FLAG_SE: Final = 1 << 8
 NO_TIMESTAMP: Final = -1
 
 
-# One of these for every packet: what dataclasses make for __init__ is not compiled.
+# One of these for every packet: what dataclasses make for __init__ is not compiled. Numbers are machine words, but for
+# those of 64 bits without a sign.
 @mypyc_attr(acyclic=True, free_list_len=1)
 @dataclass(slots=True, init=False)
 class Data:
@@ -42,47 +43,47 @@ class Data:
     did not), and no ICRC protects them.
     """
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int  # FLAG_ACK_REQ | FLAG_RTX | FLAG_TS | FLAG_SE
-    entropy: int
+    opcode: i64
+    dest_qp: i64
+    psn: i64
+    flags: i64  # FLAG_ACK_REQ | FLAG_RTX | FLAG_TS | FLAG_SE
+    entropy: i64
     ce: bool
-    dscp: int
+    dscp: i64
     addresses: bytes
-    p_key: int
-    size: int  # nominal: UDP length + 40, before any trimming
-    rqmsn: int
-    msn: int
-    tx_timestamp: int  # NO_TIMESTAMP without TSETH
+    p_key: i64
+    size: i64  # nominal: UDP length + 40, before any trimming
+    rqmsn: i64
+    msn: i64
+    tx_timestamp: i64  # NO_TIMESTAMP without TSETH
     va: int
-    rkey: int
-    dma_length: int
-    immediate: int
+    rkey: i64
+    dma_length: i64
+    immediate: i64
     payload: memoryview
-    trimmed: int = 0
+    trimmed: i64 = 0
 
     def __init__(
         self,
-        opcode: int,
-        dest_qp: int,
-        psn: int,
-        flags: int,
-        entropy: int,
+        opcode: i64,
+        dest_qp: i64,
+        psn: i64,
+        flags: i64,
+        entropy: i64,
         ce: bool,
-        dscp: int,
+        dscp: i64,
         addresses: bytes,
-        p_key: int,
-        size: int,
-        rqmsn: int,
-        msn: int,
-        tx_timestamp: int,
+        p_key: i64,
+        size: i64,
+        rqmsn: i64,
+        msn: i64,
+        tx_timestamp: i64,
         va: int,
-        rkey: int,
-        dma_length: int,
-        immediate: int,
+        rkey: i64,
+        dma_length: i64,
+        immediate: i64,
         payload: memoryview,
-        trimmed: int = 0,
+        trimmed: i64 = 0,
     ) -> None:
         self.opcode = opcode
         self.dest_qp = dest_qp
@@ -110,15 +111,15 @@ class Data:
 class Control:
     """The common fields of every message but `Data`. `packet_entropy` is the EV on which it arrived."""
 
-    opcode: int
-    dest_qp: int
-    psn: int
-    flags: int
-    packet_entropy: int
+    opcode: i64
+    dest_qp: i64
+    psn: i64
+    flags: i64
+    packet_entropy: i64
     ce: bool
-    dscp: int
+    dscp: i64
     addresses: bytes
-    p_key: int
+    p_key: i64
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -126,52 +127,52 @@ class Control:
 class Sack(Control):
     """RELIABILITY SACK: SETH and CC_STATE. `entropy` is the EV it reports."""
 
-    m: int
-    pr: int
-    ack_psn_offset: int  # signed; of a probe response the probe id (see probe_id)
-    entropy: int
-    spdcid: int
-    dpdcid: int
-    cack_psn: int
-    cc_type: int
-    cc_flags: int
-    mpr: int
-    sack_offset: int  # signed
+    m: i64
+    pr: i64
+    ack_psn_offset: i64  # signed; of a probe response the probe id (see probe_id)
+    entropy: i64
+    spdcid: i64
+    dpdcid: i64
+    cack_psn: i64
+    cc_type: i64
+    cc_flags: i64
+    mpr: i64
+    sack_offset: i64  # signed
     sack_bitmap: int
-    tx_timestamp: int
-    ooo_count: int
-    restore_cwnd: int
-    rcv_cwnd_pen: int
-    rcvd_bytes: int  # units of 256 bytes, modulo 2^24
+    tx_timestamp: i64
+    ooo_count: i64
+    restore_cwnd: i64
+    rcv_cwnd_pen: i64
+    rcvd_bytes: i64  # units of 256 bytes, modulo 2^24
 
     def __init__(
         self,
-        opcode: int,
-        dest_qp: int,
-        psn: int,
-        flags: int,
-        packet_entropy: int,
+        opcode: i64,
+        dest_qp: i64,
+        psn: i64,
+        flags: i64,
+        packet_entropy: i64,
         ce: bool,
-        dscp: int,
+        dscp: i64,
         addresses: bytes,
-        p_key: int,
-        m: int,
-        pr: int,
-        ack_psn_offset: int,
-        entropy: int,
-        spdcid: int,
-        dpdcid: int,
-        cack_psn: int,
-        cc_type: int,
-        cc_flags: int,
-        mpr: int,
-        sack_offset: int,
+        p_key: i64,
+        m: i64,
+        pr: i64,
+        ack_psn_offset: i64,
+        entropy: i64,
+        spdcid: i64,
+        dpdcid: i64,
+        cack_psn: i64,
+        cc_type: i64,
+        cc_flags: i64,
+        mpr: i64,
+        sack_offset: i64,
         sack_bitmap: int,
-        tx_timestamp: int,
-        ooo_count: int,
-        restore_cwnd: int,
-        rcv_cwnd_pen: int,
-        rcvd_bytes: int,
+        tx_timestamp: i64,
+        ooo_count: i64,
+        restore_cwnd: i64,
+        rcv_cwnd_pen: i64,
+        rcvd_bytes: i64,
     ) -> None:
         self.opcode = opcode
         self.dest_qp = dest_qp
