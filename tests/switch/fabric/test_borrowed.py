@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import struct
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +218,25 @@ def test_what_a_refused_frame_follows_is_given_back_once() -> None:
         assert sys.getrefcount(frame) == alone + 1
         assert len(outside.exchange(words(), [], END_NS)) == 1
     assert sys.getrefcount(frame) == alone
+
+
+def test_a_list_that_another_thread_empties_is_not_read_again() -> None:
+    """The exchange has begun, and waits for the fabric."""
+    frame = packet(Op.FORWARD, 2, size=60) + bytes(2000)
+    alone = sys.getrefcount(frame)
+    with hosts(CLEAN) as (fabric, outside), ThreadPoolExecutor(1) as pool:
+        parts = [frame]
+        with fabric._core.lock():
+            found = pool.submit(outside.exchange, words(0, 2060, 0, 0), parts, END_NS)
+            for _ in range(1000):
+                if sys.getrefcount(frame) > alone + 1:
+                    break
+                time.sleep(0.001)
+            parts.clear()
+        assert len(found.result()) == 1
+        del found
+        outside.exchange(words(), [], END_NS)
+        assert sys.getrefcount(frame) == alone
 
 
 def test_little_memory_is_enough_for_any_number_of_packets() -> None:
