@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ PORTS = 4
 CPU = 64
 RATE_BPS = 10**9
 END_NS = 10**9
+LITTLE_MEMORY = 150_000  # not enough for a long packet that is stored whole
 OPS = (Op.FORWARD, Op.FORWARD, Op.FORWARD, Op.MULTICAST, Op.CLONE, Op.EGRESS_CLONE, Op.RESUBMIT, Op.RECIRCULATE,
        Op.TRUNCATE, Op.SHRINK, Op.GROW, Op.CLONE_AND_DROP)  # fmt: skip
 CLEAN = LinkSettings(rate_bps=RATE_BPS, delay_ns=1000)
@@ -240,7 +241,7 @@ def test_a_list_that_another_thread_empties_is_not_read_again() -> None:
 
 
 def test_little_memory_is_enough_for_any_number_of_packets() -> None:
-    with hosts(LinkSettings(delay_ns=1000), memory_bytes=150_000) as (_, outside):
+    with hosts(LinkSettings(delay_ns=1000), memory_bytes=LITTLE_MEMORY) as (_, outside):
         for at_ns in range(0, 5000 * 1000, 1000):
             parts = [packet(Op.DROP, 2, size=60) + bytes(9000)]
             outside.exchange(words(0, 9060, at_ns, 0), parts, at_ns)
@@ -320,3 +321,27 @@ def test_checksums_cover_the_payload_that_is_borrowed(checksums: str, tmp_path: 
         frame = struct.pack(">BBH", 2, 0, 0) + payload
         ((_, _, data, _),) = outside.exchange(words(0, len(frame), 0, 0), [frame], END_NS)
         assert data == struct.pack(">BBH", 2, 0, internet_checksum(frame[:2] + payload)) + payload
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "checksums"),
+    [
+        (packet(Op.FORWARD, 2), replace(CLEAN, corrupt=1.0), None),
+        (packet(Op.FORWARD, CPU), CLEAN, None),
+        (packet(Op.CLONE_AND_DROP, second=1), CLEAN, None),
+        (packet(Op.RECIRCULATE, 2), CLEAN, None),
+        (struct.pack(">BBH", 2, 3, 7), CLEAN, ""),
+        (struct.pack(">BBH", 2, 0, 0), CLEAN, SUM),
+    ],
+    ids=["corrupt", "cpu", "truncated", "recirculated", "headers", "checksum"],
+)
+def test_what_cannot_be_made_whole_for_want_of_memory_is_dropped(
+    head: bytes, settings: LinkSettings, checksums: str | None, tmp_path: Path
+) -> None:
+    loaded = None if checksums is None else program(tmp_path, checksums)
+    with hosts(settings, loaded, LITTLE_MEMORY) as (fabric, outside):
+        fabric.trace(tmp_path / "trace")
+        found = outside.exchange(words(0, 9060, 0, 0), [head + bytes(9060 - len(head))], END_NS)
+        assert (found, fabric.notifications()) == ([], [])
+        fabric.trace(None)
+        assert (tmp_path / "trace").read_text().count(" drop:memory ") == 1
