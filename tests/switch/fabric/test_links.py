@@ -338,6 +338,17 @@ def test_packets_that_multiply_stay_within_the_memory_limit() -> None:
         burst(fabric, switch.port(3), 10_000, at_ns=3000)
 
 
+@pytest.mark.parametrize("size", [100, 9000])
+def test_the_memory_limit_is_not_on_what_is_delivered(size: int) -> None:
+    with Fabric("virtual", memory_limit_bytes=1 << 20) as fabric:
+        switch = fabric.add_switch(1)
+        switch.load(HandProgram())  # type: ignore[arg-type]
+        for number in (1, 2):
+            switch.add_port(number)
+        switch.port(1).generate([packet(Op.FORWARD, 2, size=size)], 2000, interval_ns=1000)
+        assert len(fabric.run_until(10**9)) == 2000
+
+
 def test_a_loop_without_delay_is_an_error() -> None:
     fabric = Fabric("virtual")
     switch = fabric.add_switch(1)
