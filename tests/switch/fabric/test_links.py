@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4lite.switch.fabric import outside
 from p4lite.switch.fabric.fabric import Fabric, FabricError, FabricSwitch, LinkSettings, Port
 from p4lite.switch.fabric.values import BurstLoss, QueueLimits
 from support.pcapng import blocks
 from support.switch.hand_program import HandProgram, Op, packet
+from support.switch.words import words
 
 MBPS_8 = LinkSettings(rate_bps=8 * 10**6)  # one byte per µs
 
@@ -461,6 +465,36 @@ def test_advance_hands_out_what_a_change_of_state_delivered() -> None:
     switch.set_state("running")
     assert [t for t, *_ in fabric.advance(10**9)] == [10**6]
     assert fabric.now_ns == 10**6
+
+
+@pytest.mark.parametrize("way", ["run_until", "exchange"])
+def test_deliveries_are_read_before_another_thread_makes_more(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "ferries", lambda: None)  # it reads them in C
+    fabric, switch = one_switch()
+    switch.port(2).set_link(outgoing=LinkSettings(rate_bps=8 * 10**6))
+    burst(fabric, switch.port(1), 2)
+    fabric.run_until(1)
+    switch.set_state("frozen")
+    read = fabric._core.deliveries
+
+    def change() -> None:
+        switch.port(2).set_link(outgoing=LinkSettings())
+        switch.set_state("running")
+
+    def deliveries(batch: object) -> Iterator[tuple[int, int, int, bytes, int]]:
+        threads[0].start()
+        threads[0].join(0.1)
+        return read(batch)
+
+    threads = [Thread(target=change)]
+    hosts = fabric.outside([(switch.port(2), b"")])
+    monkeypatch.setattr(fabric._core, "deliveries", deliveries)
+    if way == "exchange":
+        ((_, _, data, _),) = hosts.exchange(words(), [], 10**6)
+    else:
+        ((_, _, _, data),) = fabric.run_until(10**6)
+    assert data[-1] == 0
+    threads[0].join()
 
 
 def test_advance_to_a_time_already_passed_does_nothing() -> None:
