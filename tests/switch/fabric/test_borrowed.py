@@ -200,8 +200,8 @@ def test_what_is_borrowed_is_given_back() -> None:
         outside.exchange(words(), [], END_NS)
         assert sys.getrefcount(frame) == alone
         for lost in (True, False):
-            outside.exchange(words(0, 2060, END_NS, 0), [frame], END_NS)
-            assert sys.getrefcount(frame) == alone + 1
+            outside.exchange(words(*(0, 2060, END_NS, 0) * 300), [frame] * 300, END_NS)
+            assert sys.getrefcount(frame) == alone + 300
             if lost:
                 fabric.switch(1).port(1).set_up(False)
                 outside.exchange(words(), [], END_NS)

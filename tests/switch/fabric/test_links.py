@@ -353,6 +353,18 @@ def test_the_memory_limit_is_not_on_what_is_delivered(size: int) -> None:
         assert len(fabric.run_until(10**9)) == 2000
 
 
+def test_what_is_delivered_does_not_raise_the_memory_limit_run_by_run() -> None:
+    with Fabric("virtual", memory_limit_bytes=1 << 20) as fabric:
+        switch = fabric.add_switch(1)
+        switch.load(HandProgram())  # type: ignore[arg-type]
+        for number in (1, 2):
+            switch.add_port(number)
+        switch.port(1).generate([packet(Op.FORWARD, 2, size=9000)], 2000, interval_ns=1000)
+        assert sum(len(fabric.run_until(at_ns)) for at_ns in range(10**5, 3 * 10**6, 10**5)) == 2000
+        with pytest.raises(FabricError, match="out of memory"):
+            burst(fabric, switch.port(1), 1000, at_ns=fabric.now_ns, size=9000)
+
+
 def test_a_loop_without_delay_is_an_error() -> None:
     fabric = Fabric("virtual")
     switch = fabric.add_switch(1)
