@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import struct
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,17 @@ import pytest
 from p4lite.switch.fabric import outside as module
 from p4lite.switch.fabric.fabric import Fabric, LinkSettings
 from p4lite.switch.fabric.outside import ExternalHosts
-from p4lite.switch.fabric.values import CloneSession, CreditSettings, PfcSettings, QueueLimits, Replica
+from p4lite.switch.fabric.values import CloneSession, CreditSettings, FabricError, PfcSettings, QueueLimits, Replica
 from p4lite.switch.runtime.loader import LoadedProgram, load_program
 from p4lite.switch.source import load_source
 from support.switch.hand_program import HandProgram, Op, packet
 from support.switch.words import words
 
 PORTS = 4
+CPU = 64
 RATE_BPS = 10**9
 END_NS = 10**9
+LITTLE_MEMORY = 150_000  # not enough for a long packet that is stored whole
 OPS = (Op.FORWARD, Op.FORWARD, Op.FORWARD, Op.MULTICAST, Op.CLONE, Op.EGRESS_CLONE, Op.RESUBMIT, Op.RECIRCULATE,
        Op.TRUNCATE, Op.SHRINK, Op.GROW, Op.CLONE_AND_DROP)  # fmt: skip
 CLEAN = LinkSettings(rate_bps=RATE_BPS, delay_ns=1000)
@@ -35,10 +39,12 @@ IMPAIRED = LinkSettings(
 
 
 @contextmanager
-def hosts(settings: LinkSettings, program: Any = None) -> Iterator[tuple[Fabric, ExternalHosts]]:
-    """Yield a switch between hosts."""
-    with Fabric("virtual", seed=5) as fabric:
-        switch = fabric.add_switch(1, priority_queues=2)
+def hosts(
+    settings: LinkSettings, program: Any = None, memory_bytes: int = 1 << 30
+) -> Iterator[tuple[Fabric, ExternalHosts]]:
+    """Yield a switch between hosts, which knows its CPU as port CPU."""
+    with Fabric("virtual", seed=5, memory_limit_bytes=memory_bytes) as fabric:
+        switch = fabric.add_switch(1, priority_queues=2, cpu_port=CPU)
         switch.load(program or HandProgram())  # type: ignore[arg-type]
         for number in range(1, PORTS + 1):
             port = switch.add_port(number)
@@ -67,7 +73,7 @@ def frames_of(seed: int) -> list[tuple[int, int, bytes]]:
         op = rng.choice(OPS)
         second = rng.choice((2, 10, 60, 200, 255)) if op is Op.TRUNCATE else rng.randrange(4)
         head = packet(op, 1 + rng.randrange(PORTS), second=second, priority=rng.randrange(2), stamp=rng.random() < 0.5)
-        size = rng.choice((1020, 1023, 1024, 1025, 1500, 4200, 9000))
+        size = rng.choice((230, 1020, 1023, 1024, 1025, 1202, 1500, 4200, 9000))
         made.append((place, at[place], head + rng.randbytes(size - len(head))))
     return sorted(made, key=lambda each: each[1])
 
@@ -194,14 +200,59 @@ def test_what_is_borrowed_is_given_back() -> None:
         outside.exchange(words(), [], END_NS)
         assert sys.getrefcount(frame) == alone
         for lost in (True, False):
-            outside.exchange(words(0, 2060, END_NS, 0), [frame], END_NS)
-            assert sys.getrefcount(frame) == alone + 1
+            outside.exchange(words(*(0, 2060, END_NS, 0) * 300), [frame] * 300, END_NS)
+            assert sys.getrefcount(frame) == alone + 300
             if lost:
                 fabric.switch(1).port(1).set_up(False)
                 outside.exchange(words(), [], END_NS)
                 assert sys.getrefcount(frame) == alone
                 fabric.switch(1).port(1).set_up(True)
     assert sys.getrefcount(frame) == alone
+
+
+def test_what_a_refused_frame_follows_is_given_back_once() -> None:
+    frame = packet(Op.FORWARD, 2, size=60) + bytes(2000)
+    alone = sys.getrefcount(frame)
+    with hosts(CLEAN) as (_, outside):
+        with pytest.raises(FabricError, match="1 ns"):
+            outside.exchange(words(0, 2060, 2, 0, 0, 2060, 1, 0), [frame, frame], END_NS)
+        assert sys.getrefcount(frame) == alone + 1
+        assert len(outside.exchange(words(), [], END_NS)) == 1
+    assert sys.getrefcount(frame) == alone
+
+
+def test_a_list_that_another_thread_empties_is_not_read_again() -> None:
+    """The exchange has begun, and waits for the fabric."""
+    frame = packet(Op.FORWARD, 2, size=60) + bytes(2000)
+    alone = sys.getrefcount(frame)
+    with hosts(CLEAN) as (fabric, outside), ThreadPoolExecutor(1) as pool:
+        parts = [frame]
+        with fabric._core.lock():
+            found = pool.submit(outside.exchange, words(0, 2060, 0, 0), parts, END_NS)
+            for _ in range(1000):
+                if sys.getrefcount(frame) > alone + 1:
+                    break
+                time.sleep(0.001)
+            parts.clear()
+        assert len(found.result()) == 1
+        del found
+        outside.exchange(words(), [], END_NS)
+        assert sys.getrefcount(frame) == alone
+
+
+def test_little_memory_is_enough_for_any_number_of_packets() -> None:
+    with hosts(LinkSettings(delay_ns=1000), memory_bytes=LITTLE_MEMORY) as (_, outside):
+        for at_ns in range(0, 5000 * 1000, 1000):
+            parts = [packet(Op.DROP, 2, size=60) + bytes(9000)]
+            outside.exchange(words(0, 9060, at_ns, 0), parts, at_ns)
+
+
+def test_the_cpu_gets_the_payload() -> None:
+    payload = random.Random(4).randbytes(9000)
+    with hosts(CLEAN) as (fabric, outside):
+        outside.exchange(words(0, 9060, 0, 0), [packet(Op.FORWARD, CPU, size=60) + payload], END_NS)
+        (told,) = fabric.notifications(timeout_s=1)
+        assert told.data[60:] == payload
 
 
 PROGRAM = """
@@ -230,6 +281,8 @@ control D(packet_out p, in headers_t h) { apply { p.emit(h); } }
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 """
 SUM = "update_checksum_with_payload(h.h.isValid(), { h.h.port, h.h.blocks }, h.h.sum, HashAlgorithm.csum16);"
+#: Of a header that is not there.
+OTHER_SUM = "update_checksum(h.block[0].isValid(), { h.h.port, h.h.blocks }, h.h.sum, HashAlgorithm.csum16);"
 
 
 def program(folder: Path, checksum: str) -> LoadedProgram:
@@ -261,9 +314,34 @@ def test_they_are_parsed_in_another_round(tmp_path: Path) -> None:
         assert data == frame[:1] + b"\3" + frame[2:387] + bytes([frame[387] ^ 1]) + frame[388:]
 
 
-def test_checksums_cover_the_payload_that_is_borrowed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checksums", [SUM, SUM + OTHER_SUM], ids=["one", "two"])
+def test_checksums_cover_the_payload_that_is_borrowed(checksums: str, tmp_path: Path) -> None:
     payload = random.Random(3).randbytes(1600)
-    with hosts(CLEAN, program(tmp_path, SUM)) as (_, outside):
+    with hosts(CLEAN, program(tmp_path, checksums)) as (_, outside):
         frame = struct.pack(">BBH", 2, 0, 0) + payload
         ((_, _, data, _),) = outside.exchange(words(0, len(frame), 0, 0), [frame], END_NS)
         assert data == struct.pack(">BBH", 2, 0, internet_checksum(frame[:2] + payload)) + payload
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "checksums"),
+    [
+        (packet(Op.FORWARD, 2), replace(CLEAN, corrupt=1.0), None),
+        (packet(Op.FORWARD, CPU), CLEAN, None),
+        (packet(Op.CLONE_AND_DROP, second=1), CLEAN, None),
+        (packet(Op.RECIRCULATE, 2), CLEAN, None),
+        (struct.pack(">BBH", 2, 3, 7), CLEAN, ""),
+        (struct.pack(">BBH", 2, 0, 0), CLEAN, SUM),
+    ],
+    ids=["corrupt", "cpu", "truncated", "recirculated", "headers", "checksum"],
+)
+def test_what_cannot_be_made_whole_for_want_of_memory_is_dropped(
+    head: bytes, settings: LinkSettings, checksums: str | None, tmp_path: Path
+) -> None:
+    loaded = None if checksums is None else program(tmp_path, checksums)
+    with hosts(settings, loaded, LITTLE_MEMORY) as (fabric, outside):
+        fabric.trace(tmp_path / "trace")
+        found = outside.exchange(words(0, 9060, 0, 0), [head + bytes(9060 - len(head))], END_NS)
+        assert (found, fabric.notifications()) == ([], [])
+        fabric.trace(None)
+        assert (tmp_path / "trace").read_text().count(" drop:memory ") == 1

@@ -229,20 +229,21 @@ def test_throughput_is_the_buffer_over_the_round_trip_up_to_the_rate(share: floa
         assert sum(each.stall_ns for each in stall) == 0
 
 
-def test_a_priority_without_credit_does_not_stop_another() -> None:
+@pytest.mark.parametrize("without", [0, 1])
+def test_a_priority_without_credit_does_not_stop_another(without: int) -> None:
     fabric = Fabric("virtual")
     switch = switch_of(fabric, 1, {1: MBPS_8, 2: MBPS_8})
     credited(switch.ports.values(), 8 * 512)
     stuck = LinkSettings(rate_bps=8 * 10**6, delay_ns=5000, pause_storm_mac=7)
     switch.port(2).set_link(incoming=stuck)
-    many = [frame(2, priority=0) for _ in range(40)]
+    many = [frame(2, priority=without) for _ in range(40)]
     hosts = [Host(switch.port(1), many), sink := Host(switch.port(2), [])]
     play(fabric, hosts, 10**8)
     assert len(sink.got) == 8  # the buffer of a host that takes nothing
-    assert switch.port(2).credit_stats()[0].stalled
-    assert switch.port(1).stats().queues[0].depth_packets == 0
-    assert switch.port(2).stats().queues[0].depth_packets == 8  # of the switch: then the sender waits
-    hosts[0].frames += [frame(2, priority=1)] * 3  # the last goes first
+    assert switch.port(2).credit_stats()[without].stalled
+    assert switch.port(1).stats().queues[without].depth_packets == 0
+    assert switch.port(2).stats().queues[without].depth_packets == 8  # of the switch: then the sender waits
+    hosts[0].frames += [frame(2, priority=1 - without)] * 3  # the last goes first
     hosts[0].free_ns = fabric.now_ns
     play(fabric, hosts, 2 * 10**8)
     assert len(sink.got) == 8 + 3

@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p4lite.switch.fabric import outside
 from p4lite.switch.fabric.fabric import Fabric, FabricError, FabricSwitch, LinkSettings, Port
 from p4lite.switch.fabric.values import BurstLoss, QueueLimits
 from support.pcapng import blocks
 from support.switch.hand_program import HandProgram, Op, packet
+from support.switch.words import words
 
 MBPS_8 = LinkSettings(rate_bps=8 * 10**6)  # one byte per µs
 
@@ -338,6 +342,29 @@ def test_packets_that_multiply_stay_within_the_memory_limit() -> None:
         burst(fabric, switch.port(3), 10_000, at_ns=3000)
 
 
+@pytest.mark.parametrize("size", [100, 9000])
+def test_the_memory_limit_is_not_on_what_is_delivered(size: int) -> None:
+    with Fabric("virtual", memory_limit_bytes=1 << 20) as fabric:
+        switch = fabric.add_switch(1)
+        switch.load(HandProgram())  # type: ignore[arg-type]
+        for number in (1, 2):
+            switch.add_port(number)
+        switch.port(1).generate([packet(Op.FORWARD, 2, size=size)], 2000, interval_ns=1000)
+        assert len(fabric.run_until(10**9)) == 2000
+
+
+def test_what_is_delivered_does_not_raise_the_memory_limit_run_by_run() -> None:
+    with Fabric("virtual", memory_limit_bytes=1 << 20) as fabric:
+        switch = fabric.add_switch(1)
+        switch.load(HandProgram())  # type: ignore[arg-type]
+        for number in (1, 2):
+            switch.add_port(number)
+        switch.port(1).generate([packet(Op.FORWARD, 2, size=9000)], 2000, interval_ns=1000)
+        assert sum(len(fabric.run_until(at_ns)) for at_ns in range(10**5, 3 * 10**6, 10**5)) == 2000
+        with pytest.raises(FabricError, match="out of memory"):
+            burst(fabric, switch.port(1), 1000, at_ns=fabric.now_ns, size=9000)
+
+
 def test_a_loop_without_delay_is_an_error() -> None:
     fabric = Fabric("virtual")
     switch = fabric.add_switch(1)
@@ -450,6 +477,36 @@ def test_advance_hands_out_what_a_change_of_state_delivered() -> None:
     switch.set_state("running")
     assert [t for t, *_ in fabric.advance(10**9)] == [10**6]
     assert fabric.now_ns == 10**6
+
+
+@pytest.mark.parametrize("way", ["run_until", "exchange"])
+def test_deliveries_are_read_before_another_thread_makes_more(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside, "ferries", lambda: None)  # it reads them in C
+    fabric, switch = one_switch()
+    switch.port(2).set_link(outgoing=LinkSettings(rate_bps=8 * 10**6))
+    burst(fabric, switch.port(1), 2)
+    fabric.run_until(1)
+    switch.set_state("frozen")
+    read = fabric._core.deliveries
+
+    def change() -> None:
+        switch.port(2).set_link(outgoing=LinkSettings())
+        switch.set_state("running")
+
+    def deliveries(batch: object) -> Iterator[tuple[int, int, int, bytes, int]]:
+        threads[0].start()
+        threads[0].join(0.1)
+        return read(batch)
+
+    threads = [Thread(target=change)]
+    hosts = fabric.outside([(switch.port(2), b"")])
+    monkeypatch.setattr(fabric._core, "deliveries", deliveries)
+    if way == "exchange":
+        ((_, _, data, _),) = hosts.exchange(words(), [], 10**6)
+    else:
+        ((_, _, _, data),) = fabric.run_until(10**6)
+    assert data[-1] == 0
+    threads[0].join()
 
 
 def test_advance_to_a_time_already_passed_does_nothing() -> None:

@@ -61,17 +61,18 @@ class Host:
 # -- arithmetic and frames ------------------------------------------------------------------------------------
 
 
-def test_a_pause_lasts_so_many_times_512_bit_times() -> None:
+@pytest.mark.parametrize("paused", [0, 1])
+def test_a_pause_lasts_so_many_times_512_bit_times(paused: int) -> None:
     fabric = Fabric("virtual")
     switch = switch_of(fabric, 1, {1: MBPS_8, 2: MBPS_8})
-    switch.port(2).set_pfc(0, PfcSettings(10_000, 5000, 5000))
-    fabric.inject(switch.port(2), pause_frame({0: 10}), 0)
+    switch.port(2).set_pfc(paused, PfcSettings(10_000, 5000, 5000))
+    fabric.inject(switch.port(2), pause_frame({paused: 10}), 0)
     paused_at = PFC_FRAME_BYTES * BYTE_NS + 5000
     for _ in range(2):
-        fabric.inject(switch.port(1), routed(2), 0)
-    fabric.inject(switch.port(1), routed(2, priority=1), 0)
+        fabric.inject(switch.port(1), routed(2, priority=paused), 0)
+    fabric.inject(switch.port(1), routed(2, priority=1 - paused), 0)
     times = [t for t, _, port, _ in fabric.run_until(10**8) if port == 2]
-    # Priority 1 is not paused; priority 0 waits for 10 * 512 bits, which are 640 bytes.
+    # The other priority is not paused; this one waits for 10 * 512 bits, which are 640 bytes.
     third_arrived = 300 * BYTE_NS + 5000
     resumed = paused_at + 640 * BYTE_NS
     assert times == [third_arrived + 105_000, resumed + 105_000, resumed + 205_000]

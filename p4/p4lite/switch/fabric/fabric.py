@@ -247,12 +247,13 @@ class Fabric:
         batch = self._batch
         if not 0 <= limit_ns <= MAX_TIME_NS:
             raise FabricError(f"cannot run until {limit_ns} ns: a time is between 0 and {MAX_TIME_NS} ns")
-        result = self._core.c.pf_run(self._core.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
-        if result != 0:
-            raise not_run(self._core, result, limit_ns)
-        return [
-            (time_ns, device_id, port, packet) for time_ns, device_id, port, packet, _ in self._core.deliveries(batch)
-        ]
+        with self._core.lock():  # a change of state in another thread may deliver, too
+            result = self._core.c.pf_run(self._core.pointer, limit_ns, stop_on_delivery, ctypes.byref(batch))
+            if result != 0:
+                raise not_run(self._core, result, limit_ns)
+            return [
+                (time_ns, device_id, port, data) for time_ns, device_id, port, data, _ in self._core.deliveries(batch)
+            ]
 
     def outside(self, ports: Sequence[tuple[Port, bytes]]) -> ExternalHosts:
         """Put hosts at these external ports (virtual clock), each with the header that its frames begin with.

@@ -200,10 +200,12 @@ class ExternalHosts:
             found = self._ferry(core.pointer, words, parts, limit_ns, foresee_ns)
             return self._taken(found, words, limit_ns)
         numbers, count, piece = self._packed(words, parts)
-        result = core.c.pf_exchange(
-            core.pointer, self._pointers, numbers, count, piece, limit_ns, foresee_ns, self._told_by, self._batch_by
-        )
-        return self._taken(self._read(result), words, limit_ns)
+        with core.lock():
+            result = core.c.pf_exchange(
+                core.pointer, self._pointers, numbers, count, piece, limit_ns, foresee_ns, self._told_by, self._batch_by
+            )
+            found = self._read(result)
+        return self._taken(found, words, limit_ns)
 
     def _check_packed(self, numbers: array[int], octets: int) -> None:
         """Check what C relies on (as in `ferry.c`)."""

@@ -34,9 +34,15 @@ static const uint32_t class_capacity[BUF_CLASSES] = {512 + BUF_HEADROOM, 2048 + 
                                                      10240 + BUF_HEADROOM, MAX_PACKET + 4 * BUF_HEADROOM};
 static const uint32_t class_batch[BUF_CLASSES] = {64, 64, 16, 4};
 
+/* The limit is on packets inside, not on those that were delivered, however many one run delivers. */
+static bool pool_has(const struct fabric *f, size_t bytes)
+{
+    return f->pool_bytes + bytes <= f->pool_limit + f->delivered_most;
+}
+
 static void *slab_new(struct fabric *f, size_t bytes)
 {
-    if (f->pool_bytes + bytes > f->pool_limit)
+    if (!pool_has(f, bytes))
         return NULL;
     struct slab *s = malloc(sizeof(struct slab) + 64 + bytes);
     if (!s)
@@ -60,9 +66,14 @@ static bool grow_packets(struct fabric *f)
     return true;
 }
 
+static size_t buf_stride(uint32_t class)
+{
+    return (sizeof(struct buf) + class_capacity[class] + 63) & ~(size_t)63;
+}
+
 static bool grow_bufs(struct fabric *f, uint32_t class)
 {
-    size_t stride = (sizeof(struct buf) + class_capacity[class] + 63) & ~(size_t)63;
+    size_t stride = buf_stride(class);
     uint8_t *mem = slab_new(f, stride * class_batch[class]);
     if (!mem)
         return false;
@@ -270,7 +281,7 @@ static bool grow_phvs(struct sw *s)
 {
     const uint32_t count = 16;
     size_t stride = ((size_t)s->program->phv_size + 63) & ~(size_t)63;
-    if (s->fabric->pool_bytes + stride * count > s->fabric->pool_limit)
+    if (!pool_has(s->fabric, stride * count))
         return false;
     uint32_t wanted = s->phvs_made + count;
     if (wanted > s->phvs_capacity) {
@@ -695,7 +706,7 @@ void deliveries_clear(struct fabric *f)
         return;
     while ((p = list_pop(&f->delivered)))
         packet_free(f, p);
-    f->ndeliveries = 0;
+    f->ndeliveries = f->delivered_bytes = 0;
     f->deliveries_taken = false;
 }
 
@@ -721,6 +732,9 @@ bool deliver(struct fabric *f, const struct port *q, struct packet *p, uint64_t 
         p->ended = NULL;
     }
     list_push(&f->delivered, p);
+    f->delivered_bytes += sizeof *p + buf_stride(p->buf->class) + (p->borrowed ? sizeof *p->borrowed : 0);
+    if (f->delivered_bytes > f->delivered_most)
+        f->delivered_most = f->delivered_bytes;
     return true;
 }
 

@@ -282,6 +282,7 @@ struct fabric {
     struct pf_delivery *deliveries;
     uint64_t ndeliveries, deliveries_capacity;
     struct packet_list delivered; /* theirs */
+    uint64_t delivered_bytes, delivered_most; /* what these have of the pools, and had at most */
     bool deliveries_taken; /* by the last run: the next delivery begins a new batch */
     uint64_t lookahead_ns;
     uint64_t foresight_ns; /* what is put on a wire to the outside from now on arrives so much later at the earliest */

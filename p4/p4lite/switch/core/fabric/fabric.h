@@ -205,7 +205,8 @@ struct pf_piece {
 };
 
 /* One delivered packet: its length - missing bytes at `stored`, and those that are missing before the last PF_TAIL_BYTES at
- * `middle`, which `owner` lent, unless that is NULL. All are in place until the next run. */
+ * `middle`, which `owner` lent, unless that is NULL. All are in place until the next run, or until a change of
+ * state delivers more: who reads them holds the lock (pf_lock) from the run on. */
 struct pf_delivery {
     uint64_t time_ns;
     uint32_t device_id, port;

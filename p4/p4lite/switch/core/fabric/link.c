@@ -15,11 +15,10 @@ static void hand_over(struct fabric *f, struct linkdir *d, struct packet *p, uin
     }
     if (f->trace)
         trace_packet(f, "deliver", q, p);
-    if (q->collect && deliver(f, q, p, at))
-        return;
-    if (q->collect)
-        q->stats.drops[PF_D_MEMORY]++;
-    packet_free(f, p);
+    if (!q->collect)
+        packet_free(f, p);
+    else if (!deliver(f, q, p, at))
+        port_drop(f, q, p, PF_D_MEMORY);
 }
 
 /* The first packet of the wire has arrived; the timer moves on to the next. */
@@ -189,10 +188,11 @@ void linkdir_send(struct fabric *f, struct linkdir *d, struct packet *p, uint64_
     }
     if (d->set.corrupt > 0 && chance(&d->rng, d->set.corrupt) && p->len) {
         uint64_t bit = random_next(&d->rng) % ((uint64_t)p->len * 8);
-        if (p->borrowed)
-            packet_reveal(f, p);
-        else
-            packet_unshare(f, p);
+        if (p->borrowed && !packet_reveal(f, p)) {
+            port_drop(f, d->owner, p, PF_D_MEMORY);
+            return;
+        }
+        packet_unshare(f, p);
         if (p->buf->refs == 1)
             packet_corrupt(p, bit);
         stats->corrupted++;

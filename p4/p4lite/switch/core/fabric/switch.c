@@ -322,26 +322,32 @@ static void fresh_phv(struct fabric *f, struct sw *s, struct packet *p)
     p4_set(s->program, p->phv, P4F_INGRESS_TIMESTAMP, microseconds(f));
 }
 
-static void parse(struct fabric *f, struct sw *s, struct packet *p, uint32_t bytes)
+static void parse(struct fabric *f, struct sw *s, struct packet *p)
 {
     const struct p4_program *program = s->program;
     struct p4_phv *phv = p->phv;
     phv->packet_length = phv->ingress_length = p->len;
     p4_set(program, phv, P4F_PACKET_LENGTH, p->len);
     s->instance->now_ns = f->now;
-    program->parse(s->instance, phv, p->data, bytes);
+    program->parse(s->instance, phv, p->data, packet_head(p));
 }
 
-/* Of a packet with missing bytes. Its headers are stored, so that a parser seldom reads beyond them: where one is corrupt,
- * or where many headers come before payload that is borrowed. */
-static void parse_head(struct fabric *f, struct sw *s, struct packet *p)
+/* Headers are stored, so that a parser seldom reads beyond them: where one is corrupt, or where many headers come before
+ * payload that is borrowed. What a PHV keeps from an earlier round cannot be had again, so that then parsing must not fail
+ * for want of bytes. False: no memory. */
+static bool parse_revealing(struct fabric *f, struct sw *s, struct packet *p)
 {
-    parse(f, s, p, packet_head(p));
-    if (!p->phv->parser_error || p->loops) /* what a PHV keeps from an earlier round cannot be had again */
-        return;
+    bool whole = s->program->payload_checksums || (p->borrowed && p->loops);
+    if (p->missing && whole && !packet_reveal(f, p))
+        return false;
+    parse(f, s, p);
+    if (!p->missing || !p->phv->parser_error || p->loops)
+        return true;
     fresh_phv(f, s, p);
-    packet_reveal(f, p);
-    parse(f, s, p, packet_head(p));
+    if (!packet_reveal(f, p))
+        return false;
+    parse(f, s, p);
+    return true;
 }
 
 static void ingress(struct fabric *f, struct sw *s, struct port *in, struct packet *p)
@@ -351,15 +357,10 @@ static void ingress(struct fabric *f, struct sw *s, struct port *in, struct pack
     struct p4_phv *phv = p->phv;
     uint32_t length = p->len;
     s->stats.ingress++;
-    /* What a PHV keeps from an earlier round cannot be had again, so that parsing must not fail for want of bytes. */
-    if (p->missing && (program->payload_checksums || (p->borrowed && p->loops)) && !packet_reveal(f, p)) {
+    if (!parse_revealing(f, s, p)) {
         switch_drop(f, s, in, p, PF_S_MEMORY);
         return;
     }
-    if (p->missing)
-        parse_head(f, s, p);
-    else
-        parse(f, s, p, length);
     p4_set(program, phv, P4F_PARSER_ERROR, phv->parser_error);
     p4_set(program, phv, P4F_CHECKSUM_ERROR, phv->checksum_error);
     s->stats.parser_errors += phv->parser_error != 0;
@@ -530,9 +531,11 @@ static void transmit(struct fabric *f, struct port *q, struct packet *p, uint64_
     q->free_at = start + linkdir_serialise(&q->out, &q->out.rate_rest, p->len);
     switch (q->peer_kind) {
     case PEER_CPU:
-        if (p->missing)
-            packet_reveal(f, p);
-        notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, packet_stored(p));
+        if (p->missing && !packet_reveal(f, p)) {
+            port_drop(f, q, p, PF_D_MEMORY);
+            break;
+        }
+        notify(f, PF_N_PACKET_IN, q->sw->config.device_id, q->number, 0, p->data, p->len);
         packet_free(f, p);
         break;
     case PEER_NONE:

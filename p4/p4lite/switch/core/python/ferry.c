@@ -245,14 +245,16 @@ PyObject *ferry_exchange(struct ferry *ferry, struct fabric *f, PyObject *words,
         return NULL;
     struct pf_batch batch = {0};
     int result;
-    Py_BEGIN_ALLOW_THREADS
+    const Py_ssize_t count = PyList_GET_SIZE(parts);
+    for (Py_ssize_t i = 0; i < count; i++)
+        Py_INCREF((PyObject *)ferry->pieces[i].owner);
+    Py_BEGIN_ALLOW_THREADS /* another thread may change the list */
     ferry->calls.lock(f);
     result = ferry->calls.exchange(f, ferry->ports, (const struct pf_send *)ferry->words, sends, ferry->pieces, limit_ns,
                                    foresee_ns, &told, &batch);
     Py_END_ALLOW_THREADS
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(parts); i++)
-        if (!ferry->pieces[i].owner) /* the fabric refers to it */
-            Py_INCREF(PyList_GET_ITEM(parts, i));
+    for (Py_ssize_t i = 0; i < count; i++) /* the fabric refers to those that are not named any more */
+        Py_XDECREF((PyObject *)ferry->pieces[i].owner);
     PyObject *done = found(ferry, result, told, &batch);
     drop_returned(ferry, f);
     ferry->calls.unlock(f);
