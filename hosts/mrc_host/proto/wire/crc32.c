@@ -116,8 +116,9 @@ static int products(void)
 {
     static int known = -1;
     if (known < 0) {
-        known = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
-        known += known && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+        int one = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+        int four = one && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+        known = one + four;
     }
     return known;
 }

@@ -85,7 +85,7 @@ class ExternalHosts:
 
     The headers of all ports have equal lengths; they precede every frame that is sent, and are removed from those that
     arrive. `surprises`: frames since `transmitters` whose link became free at another time than predicted, because a
-    caller has changed it.
+    caller has changed it. One thread uses it; others may change the fabric meanwhile.
     """
 
     def __init__(self, core: FabricCore, ports: Sequence[tuple[Port, bytes]]) -> None:

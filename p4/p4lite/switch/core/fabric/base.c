@@ -344,10 +344,10 @@ void pool_destroy(struct fabric *f)
 }
 
 /* -- packets with missing bytes ------------------------------------------------------------------------------------- */
-
 /* Packets of which the payload is not stored. Where it is borrowed, they are made whole before it is changed. Where only
  * its length is known, so that a simulation need not carry it, they do what packets with these bytes would do, and a check
  * at the end, of what is stored, fails where theirs would. */
+
 /* Flips a bit. A bit that is not stored changes the check instead, each in another way, so that two different ones do not
  * undo each other, and one that is flipped twice is as it was. */
 void packet_corrupt(struct packet *p, uint64_t bit)
