@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 #: Packets that may wait at all ports of a node which does not run, in a NIC's rings; later ones are lost.
 RING_PACKETS = 2048
@@ -45,6 +45,51 @@ class NodeInterface:
     def set_carrier(self, port: int, up: bool, now: int, /) -> None:
         """Handle the link of a port that went down or came up."""
         raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PortRing:
+    """What came through one port, on the real clock."""
+
+    def __init__(self, interface: str) -> None:
+        self.interface = interface
+
+    def fileno(self) -> int:
+        """Return a file descriptor for `poll`."""
+        raise NotImplementedError
+
+    def arrival(self) -> i64:
+        """Return when the packet that is read next came (ns of the realtime clock), 0 while there is none."""
+        raise NotImplementedError
+
+    def take(self) -> bytes:
+        """Take the packet that `arrival` has told of."""
+        raise NotImplementedError
+
+    def clear_error(self) -> None:
+        """Forget an error that `poll` reports."""
+
+    def kernel_drops(self) -> int:
+        """Return the number of frames that the kernel dropped because they were not read in time."""
+        return 0
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PortSender:
+    """What sends through all ports of a node. `lost`: packets that an interface did not take."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+
+    def send(self, packets: list[list[bytes]]) -> None:
+        """Send the packets of each port."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give it back."""
 
 
 class PortPacer:
