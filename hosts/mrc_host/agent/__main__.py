@@ -43,6 +43,9 @@ from mrc_topo.base import rpc
 #: What the hosts' kernels send, which have this MTU at least.
 LEAST_PACKET = 1280
 RINGS_TOGETHER = 64
+#: Objects that are made, and not freed, until Python looks for cycles among them: those of packets on their way come
+#: and go by thousands and have no cycles. So many take it a millisecond.
+LOOK_FOR_CYCLES_AFTER = 20_000
 
 
 def mac(text: str) -> bytes:
@@ -147,6 +150,7 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[RingNode], sockets: Sequ
     # The long-lived objects exist now; collecting them again and again would only delay packets.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(LOOK_FOR_CYCLES_AFTER)
     try:
         driver.run()
     finally:

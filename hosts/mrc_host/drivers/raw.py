@@ -321,7 +321,10 @@ class RawDriver:
                 looked = now
                 for station in stations:
                     station.poll_carrier(now)
-            wake = min(looked + CARRIER_NS, *(station.wake_ns for station in stations))
+            wake = looked + CARRIER_NS
+            for station in stations:
+                if station.wake_ns < wake:
+                    wake = station.wake_ns
             busy = wake <= now
             if not busy:
                 # A program need not wake this loop for all that it posts. What it has been told must be seen before the
