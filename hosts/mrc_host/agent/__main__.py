@@ -103,7 +103,8 @@ def open_station(node: HostNode, rings: Sequence[PacketRing]) -> RingNode:
                 node.datapath.kernel_sent = netns.KernelPackets(config.interfaces, config.netns).sent
             macs = [(mac(own), mac(gateway)) for own, gateway in zip(config.macs, config.gateways, strict=True)]
             sender = PacketSender(config.interfaces, macs)
-            return RingNode(node.datapath, rings, sender, config.rate_bps, node.packet_bytes)
+            rates, packet = config.rate_bps, node.packet_bytes
+            return RingNode(node.datapath, rings, sender, rates, packet, config.moderation_ns)
     except OSError as error:
         raise OSError(error.errno, f"{node.name}: {error.strerror}") from error
 

@@ -73,6 +73,8 @@ MS = 1_000_000
 IDLE_NS = 100 * MS
 #: A loop that waits for less than a millisecond looks at its rings this often.
 REST_NS = 50_000
+#: How much later a round may come than it should before a link has nothing to carry.
+SCHEDULING_NS = MS
 #: The most packets that a node reads before it sends.
 RX_BATCH = 256
 #: A node that has not read its rings for this long stood still. It sends nothing before it has read what came
@@ -98,7 +100,7 @@ class RingNode:
         sender: what sends through these ports.
         rate_bps: rate of each port's link, by which sending is paced.
         mtu_bytes: the largest packet; a port has room when it could take one.
-        burst_ns: how much of the link's time a late loop may catch up at once.
+        moderation_ns: rounds are as far apart as this, and later by what scheduling takes.
     """
 
     def __init__(
@@ -108,15 +110,15 @@ class RingNode:
         sender: PortSender,
         rate_bps: Sequence[int],
         mtu_bytes: int,
-        burst_ns: int = 4_000_000,
+        moderation_ns: int = 0,
     ) -> None:
         self.node = node
         self.rings = list(rings)
         self.sender = sender
         self.mtu_bytes = mtu_bytes
-        self.pacers = [
-            PortPacer(rate, max(burst_ns, int(2 * mtu_bytes * 8e9 / rate)), ETH_HEADER_BYTES) for rate in rate_bps
-        ]
+        # A link carries this until the next round. What is more would wait for it, and lengthen the RTT.
+        ahead_ns = moderation_ns + SCHEDULING_NS
+        self.pacers = [PortPacer(rate, ahead_ns + int(mtu_bytes * 8e9 / rate), ETH_HEADER_BYTES) for rate in rate_bps]
         self.lag = LagHistogram()
         self.wake_ns = 0
         #: Whether an application has posted work that the node has not seen.

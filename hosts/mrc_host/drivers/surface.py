@@ -95,27 +95,27 @@ class PortSender:
 class PortPacer:
     """The link of a NIC port as a sender models it: busy until it has carried the bytes handed to it.
 
-    A driver that is late may catch up by at most `burst_ns` of the link's time.
+    It carries what it has been handed within `ahead_ns`. Time in which it had nothing to carry is gone.
     """
 
-    __slots__ = ("burst_ns", "free_ns", "ns_per_byte", "overhead_bytes")
+    __slots__ = ("ahead_ns", "free_ns", "ns_per_byte", "overhead_bytes")
 
-    def __init__(self, rate_bps: int, burst_ns: int, overhead_bytes: int) -> None:
+    def __init__(self, rate_bps: int, ahead_ns: int, overhead_bytes: int) -> None:
         self.ns_per_byte = 8e9 / rate_bps
-        self.burst_ns = burst_ns
+        self.ahead_ns = ahead_ns
         self.overhead_bytes = overhead_bytes
         self.free_ns = 0
 
     def budget(self, now: int) -> int:
         """Return how many bytes of packets may go now."""
-        ahead = now + self.burst_ns - self.free_ns
-        return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
+        ahead = self.ahead_ns - max(self.free_ns - now, 0)
+        return int(ahead / self.ns_per_byte) if ahead > 0 else 0
 
     def spend(self, packets: int, nbytes: int, now: int) -> None:
         """Account for packets that were sent."""
         size = nbytes + packets * self.overhead_bytes
-        self.free_ns = max(self.free_ns, now - self.burst_ns) + int(size * self.ns_per_byte)
+        self.free_ns = max(self.free_ns, now) + int(size * self.ns_per_byte)
 
     def ready_ns(self, nbytes: int) -> int:
         """Return when there is room for a packet of `nbytes` bytes (ns)."""
-        return self.free_ns + int(nbytes * self.ns_per_byte) - self.burst_ns + 1
+        return self.free_ns + int(nbytes * self.ns_per_byte) - self.ahead_ns + 1
