@@ -55,8 +55,8 @@ _DIRECT: Final = ("-fvisibility=hidden", "-fno-semantic-interposition", "-fno-pl
 # the least x86-64), and a run would differ from machine to machine, and from the interpreted core.
 _ROUNDED: Final = ("-ffp-contract=off",)
 _FLAGS: Final = ("-O2", "-g0", "-fPIC", *_DIRECT, *_ROUNDED, "-fwrapv", "-DNDEBUG", "-w")
-#: Folder of the C that compiled modules call.
-_C: Final = "proto/wire"
+#: The C that compiled modules call: their declarations, beside their sources.
+_C: Final = ("proto/wire/framing.h", "drivers/frames.h")
 _MOST_VALUES: Final = 32  # of a head
 _KEPT: Final = 4  # builds of other versions of the sources; processes may still load from the newest of them
 
@@ -129,7 +129,7 @@ def translate(stage: Path) -> list[Any]:
 
 
 def _declare() -> None:
-    """Have mypyc call C of `framing.h` where modules call functions of `framing.py` and `reading.py`.
+    """Have mypyc call C where modules call functions of `framing.py`, `reading.py` and `frames.py`.
 
     It does so where the arguments have these types; each number of values is a function of its own to it.
     """
@@ -140,12 +140,13 @@ def _declare() -> None:
         bytes_rprimitive,
         int64_rprimitive,
         int_rprimitive,
+        list_rprimitive,
         none_rprimitive,
         object_rprimitive,
     )
     from mypyc.primitives.registry import function_op
 
-    package = f"{native.PACKAGE.name}.{_C.replace('/', '.')}"
+    package = f"{native.PACKAGE.name}.proto.wire"
     module = f"{package}.framing"
     head: list[RType] = [bytes_rprimitive, bytes_rprimitive, object_rprimitive]
     head += [int_rprimitive, int_rprimitive, bool_rprimitive]
@@ -162,6 +163,12 @@ def _declare() -> None:
     function_op(f"{package}.reading.u64", place, int_rprimitive, "mrc_u64", ERR_MAGIC)
     words: list[RType] = [object_rprimitive, *[int64_rprimitive] * 4]
     function_op(f"{module}.append_words", words, none_rprimitive, "mrc_append_words", ERR_MAGIC)
+    module = f"{native.PACKAGE.name}.drivers.frames"
+    frame: list[RType] = [object_rprimitive, int64_rprimitive]
+    function_op(f"{module}.arrival", frame, int64_rprimitive, "mrc_arrival", ERR_MAGIC_OVERLAPPING)
+    function_op(f"{module}.take", frame, bytes_rprimitive, "mrc_take", ERR_MAGIC)
+    batch: list[RType] = [int64_rprimitive, list_rprimitive, list_rprimitive]
+    function_op(f"{module}.send", batch, int64_rprimitive, "mrc_send", ERR_MAGIC_OVERLAPPING)
 
 
 def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
@@ -177,8 +184,9 @@ def compile_c(stage: Path, extensions: list[Any], target: Path) -> None:
             flags += [f"-D{name}={value}" if value else f"-D{name}" for name, value in extension.define_macros]
             sources = list(extension.sources)
             if extension.name == native.LIBRARY:
-                flags += ["-include", str(stage / native.PACKAGE.name / _C / "framing.h")]
-                sources += [str(path) for path in sorted((stage / native.PACKAGE.name / _C).glob("*.c"))]
+                for header in (stage / native.PACKAGE.name / each for each in _C):
+                    flags += ["-include", str(header)]
+                    sources += [str(path) for path in sorted(header.parent.glob("*.c"))]
             for source in sources:
                 made = f"{source}.{len(waiting)}.o"
                 objects.append(made)

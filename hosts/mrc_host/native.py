@@ -28,6 +28,7 @@ SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 LIBRARY: Final = "mrc_host__mypyc"
 #: Modules that are compiled besides `proto`: what the data path has beside it, on either clock.
 BESIDE: Final = (
+    "drivers/frames.py",
     "drivers/packet_ring.py",
     "drivers/raw.py",
     "drivers/surface.py",
@@ -45,6 +46,8 @@ SOURCES: Final = (
     "access.py",
     "proto",
     "drivers/__init__.py",
+    "drivers/frames.c",
+    "drivers/frames.h",
     "drivers/netns.py",
     *BESIDE,
     "build.py",

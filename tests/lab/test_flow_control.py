@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mrc_host.drivers import packet_ring
+from mrc_host.drivers import frames
 from mrc_host.node.host import HostNode
 from mrc_host.proto.congestion.dcqcn import PROFILES, profile
 from mrc_topo import rules
@@ -130,7 +130,7 @@ def test_too_little_headroom_is_warned_of_with_the_number_needed() -> None:
 
 
 def test_hosts_are_handed_mac_control_and_mrc_ignores_it() -> None:
-    assert b"\x88\x08" in packet_ring.IP_TYPES
+    assert b"\x88\x08" in frames.IP_TYPES
     topology = load_lab("tiny")
     config = describe.host_config(topology, topology.hosts[0], "virtual")
     node = HostNode(config, random.Random(1))

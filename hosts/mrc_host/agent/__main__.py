@@ -29,7 +29,7 @@ from mrc_host import running
 from mrc_host.agent.verbs import VerbsServer
 from mrc_host.answers import HostFidelity, Software
 from mrc_host.drivers import netns
-from mrc_host.drivers.packet_ring import PacketRing
+from mrc_host.drivers.packet_ring import PacketRing, PacketSender
 from mrc_host.drivers.raw import RawDriver, RingNode
 from mrc_host.drivers.surface import RING_PACKETS
 from mrc_host.node.config import load
@@ -43,6 +43,9 @@ from mrc_topo.base import rpc
 #: What the hosts' kernels send, which have this MTU at least.
 LEAST_PACKET = 1280
 RINGS_TOGETHER = 64
+#: Objects that are made, and not freed, until Python looks for cycles among them: those of packets on their way come
+#: and go by thousands and have no cycles. So many take it a millisecond.
+LOOK_FOR_CYCLES_AFTER = 20_000
 
 
 def mac(text: str) -> bytes:
@@ -54,10 +57,9 @@ def _ring(node: HostNode, port: int) -> PacketRing:
     """Return the ring of a port. Raises OSError with the interface's name."""
     config, interface = node.config, node.config.interfaces[port]
     room, waiting = max(node.packet_bytes, LEAST_PACKET), max(RING_PACKETS // config.ports, 1)
-    macs = mac(config.macs[port]), mac(config.gateways[port])
     with netns.inside(config.netns):
         try:
-            return PacketRing(interface, *macs, packet_bytes=room, rx_frames=waiting)
+            return PacketRing(interface, packet_bytes=room, rx_frames=waiting)
         except OSError as error:
             raise OSError(error.errno, f"interface {interface}: {error.strerror}") from error
 
@@ -99,7 +101,10 @@ def open_station(node: HostNode, rings: Sequence[PacketRing]) -> RingNode:
         with netns.inside(config.netns):
             if config.interfaces:
                 node.datapath.kernel_sent = netns.KernelPackets(config.interfaces, config.netns).sent
-            return RingNode(node.datapath, rings, config.rate_bps, node.packet_bytes)
+            macs = [(mac(own), mac(gateway)) for own, gateway in zip(config.macs, config.gateways, strict=True)]
+            sender = PacketSender(config.interfaces, macs)
+            rates, packet = config.rate_bps, node.packet_bytes
+            return RingNode(node.datapath, rings, sender, rates, packet, config.moderation_ns)
     except OSError as error:
         raise OSError(error.errno, f"{node.name}: {error.strerror}") from error
 
@@ -146,6 +151,7 @@ def serve(nodes: Sequence[HostNode], stations: Sequence[RingNode], sockets: Sequ
     # The long-lived objects exist now; collecting them again and again would only delay packets.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(LOOK_FOR_CYCLES_AFTER)
     try:
         driver.run()
     finally:

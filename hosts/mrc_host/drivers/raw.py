@@ -1,7 +1,7 @@
 """The real clock: nodes on AF_PACKET rings, with their control sockets in the same loop.
 
 As a NIC moderates its interrupts, the loop looks at its rings at most once per interval, takes all that is there,
-decides, and sends all, with one system call per port.
+decides, and sends all, with one system call per node.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
-from typing import Protocol
+from collections.abc import Callable, Sequence
+
+from mypy_extensions import i64
 
 from mrc_host.answers import HostFidelity, LagSummary
-from mrc_host.drivers.packet_ring import ETH_HEADER_BYTES
-from mrc_host.drivers.surface import NodeInterface, PortPacer
+from mrc_host.drivers.frames import ETH_HEADER_BYTES
+from mrc_host.drivers.surface import NodeInterface, PortPacer, PortRing, PortSender
 from mrc_host.ordering import fence
 
 SUB_BITS = 3
@@ -73,8 +73,10 @@ MS = 1_000_000
 IDLE_NS = 100 * MS
 #: A loop that waits for less than a millisecond looks at its rings this often.
 REST_NS = 50_000
-RX_BATCH = 128
-FIRST = itemgetter(0)
+#: How much later a round may come than it should before a link has nothing to carry.
+SCHEDULING_NS = MS
+#: The most packets that a node reads before it sends.
+RX_BATCH = 256
 #: A node that has not read its rings for this long stood still. It sends nothing before it has read what came
 #: meanwhile: it reads at the times of arrival, and packets that it sent would count from those times.
 STALL_NS = 20 * MS
@@ -86,31 +88,6 @@ def _nothing() -> bool:
     return False
 
 
-class PortRings(Protocol):
-    """What a station needs of a port's rings; `PacketRing` has it."""
-
-    interface: str
-    tx_errors: int
-
-    def fileno(self) -> int:
-        """Return a file descriptor for `poll`."""
-
-    def readable(self) -> bool:
-        """Return whether a packet waits."""
-
-    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
-        """Append up to `limit` packets, with time and port; return the number of frames."""
-
-    def send(self, packets: Iterable[bytes]) -> int:
-        """Send packets; return how many there was room for."""
-
-    def kernel_drops(self) -> int:
-        """Return the number of frames that the kernel dropped because they were not read in time."""
-
-    def close(self) -> None:
-        """Give it back."""
-
-
 class RingNode:
     """One node on its rings.
 
@@ -120,25 +97,28 @@ class RingNode:
     Args:
         node: what is driven.
         rings: one per port, in the order of the ports.
+        sender: what sends through these ports.
         rate_bps: rate of each port's link, by which sending is paced.
         mtu_bytes: the largest packet; a port has room when it could take one.
-        burst_ns: how much of the link's time a late loop may catch up at once.
+        moderation_ns: rounds are as far apart as this, and later by what scheduling takes.
     """
 
     def __init__(
         self,
         node: NodeInterface,
-        rings: Sequence[PortRings],
+        rings: Sequence[PortRing],
+        sender: PortSender,
         rate_bps: Sequence[int],
         mtu_bytes: int,
-        burst_ns: int = 4_000_000,
+        moderation_ns: int = 0,
     ) -> None:
         self.node = node
         self.rings = list(rings)
+        self.sender = sender
         self.mtu_bytes = mtu_bytes
-        self.pacers = [
-            PortPacer(rate, max(burst_ns, int(2 * mtu_bytes * 8e9 / rate)), ETH_HEADER_BYTES) for rate in rate_bps
-        ]
+        # A link carries this until the next round. What is more would wait for it, and lengthen the RTT.
+        ahead_ns = moderation_ns + SCHEDULING_NS
+        self.pacers = [PortPacer(rate, ahead_ns + int(mtu_bytes * 8e9 / rate), ETH_HEADER_BYTES) for rate in rate_bps]
         self.lag = LagHistogram()
         self.wake_ns = 0
         #: Whether an application has posted work that the node has not seen.
@@ -160,7 +140,10 @@ class RingNode:
 
     def readable(self) -> bool:
         """Return whether a packet waits in one of the rings, or work in those of applications."""
-        return any(ring.readable() for ring in self.rings) or self.posted()
+        return self._waiting() or self.posted()
+
+    def _waiting(self) -> bool:
+        return any(ring.arrival() for ring in self.rings)
 
     def catch_up(self) -> None:
         """Run rounds until all that was readable at first has been read."""
@@ -195,43 +178,58 @@ class RingNode:
 
         With packets left unread that is the time of the last one read, so that no timer overtakes those behind it.
         """
-        arrived: list[tuple[int, int, bytes]] = []
-        full: list[PortRings] = []
-        for port, ring in enumerate(self.rings):
-            if ring.readable() and ring.take(RX_BATCH, port, arrived) == RX_BATCH:
-                full.append(ring)
+        node, rings = self.node, self.rings
         now = time.monotonic_ns()
-        told, receive = self._told_ns, self.node.receive
+        told = self._told_ns
         # One stall at a time, or a loop that is slow for long would never send.
         if now - self._looked_ns > STALL_NS and told >= self._resumed_ns:
             self._resumed_ns = now
         self._looked_ns = now
-        if arrived:
-            since = time.time_ns() - now
-            arrived.sort(key=FIRST)
-            for stamp, port, packet in arrived:
-                at = stamp - since
-                if at > told:
-                    told = at if at < now else now
-                receive(port, packet, told)
-        self._told_ns = told if any(ring.readable() for ring in full) else now
-        return self._told_ns
+        since = time.time_ns() - now
+        for _ in range(RX_BATCH):
+            first: i64 = 0
+            port = -1
+            for number in range(len(rings)):
+                stamp = rings[number].arrival()
+                if stamp and (port < 0 or stamp < first):
+                    first, port = stamp, number
+            if port < 0:
+                break
+            packet = rings[port].take()
+            at = int(first) - since
+            if at > now:  # it came while others were handled, or the machine's clock was set back
+                now = time.monotonic_ns()
+                since = time.time_ns() - now
+                at = min(int(first) - since, now)
+            told = max(told, at)
+            node.receive(port, packet, told)
+        else:
+            if self._waiting():
+                now = told
+        self._told_ns = now
+        return now
 
     def _send(self, now: int) -> int:
         """Send the packets that each port has room for; return when a port that had too little room has enough."""
+        node, mtu_bytes = self.node, self.mtu_bytes
         wake = now + IDLE_NS
-        for port, (ring, pacer) in enumerate(zip(self.rings, self.pacers, strict=True)):
+        sent: list[list[bytes]] = []
+        for port, pacer in enumerate(self.pacers):
+            packets: list[bytes] = []
             budget = pacer.budget(now)
-            if budget < self.mtu_bytes:
-                wake = min(wake, pacer.ready_ns(self.mtu_bytes))
-                continue
-            packets = self.node.to_send(port, now, budget)
+            if budget < mtu_bytes:
+                wake = min(wake, pacer.ready_ns(mtu_bytes))
+            else:
+                packets = node.to_send(port, now, budget)
+            sent.append(packets)
             if packets:
-                size = sum(map(len, packets))
-                ring.send(packets)
+                size = 0
+                for packet in packets:
+                    size += len(packet)
                 pacer.spend(len(packets), size, now)
                 # There may be more that did not fit the budget, or that this packet's departure makes due.
-                wake = min(wake, max(pacer.ready_ns(self.mtu_bytes), now))
+                wake = min(wake, max(pacer.ready_ns(mtu_bytes), now))
+        self.sender.send(sent)
         return wake
 
     def links_changed(self, now: int) -> None:
@@ -259,6 +257,7 @@ class RingNode:
 
     def close(self) -> None:
         """Close the sockets; the rings stay open."""
+        self.sender.close()
         self._flags.close()
         self.changes.close()
 
@@ -278,9 +277,9 @@ class RawDriver:
         # One poll for the watched sockets (a busy loop), and one for these and all rings (a loop that sleeps).
         self._watched = select.poll()
         self._everything = select.poll()
-        for station in self.stations:
-            for ring in station.rings:
-                self._everything.register(ring.fileno(), select.POLLIN)
+        self._rings = {ring.fileno(): ring for station in self.stations for ring in station.rings}
+        for fd in self._rings:
+            self._everything.register(fd, select.POLLIN)
         self._running = True
         self._started_ns = time.monotonic_ns()
         self._started_cpu_ns = time.process_time_ns()
@@ -324,7 +323,10 @@ class RawDriver:
                 looked = now
                 for station in stations:
                     station.poll_carrier(now)
-            wake = min(looked + CARRIER_NS, *(station.wake_ns for station in stations))
+            wake = looked + CARRIER_NS
+            for station in stations:
+                if station.wake_ns < wake:
+                    wake = station.wake_ns
             busy = wake <= now
             if not busy:
                 # A program need not wake this loop for all that it posts. What it has been told must be seen before the
@@ -344,7 +346,12 @@ class RawDriver:
             ready = self._everything.poll(timeout_ns // MS)
             if not ready and timeout_ns < MS:
                 time.sleep(min(timeout_ns, REST_NS) / 1e9)
-        handlers = [self.readers[fd] for fd, _ in ready if fd in self.readers]
+        handlers = []
+        for fd, events in ready:
+            if fd in self.readers:
+                handlers.append(self.readers[fd])
+            elif events & select.POLLERR:  # its interface was down, of which `poll` would tell at once for ever
+                self._rings[fd].clear_error()
         if not handlers:
             return
         # A command runs at the present time, so packets that were readable before it go first.
@@ -364,7 +371,7 @@ class RawDriver:
             cpu_share=(time.process_time_ns() - self._started_cpu_ns) / max(wall, 1),
             wall_ns=wall,
             rx_ring_drops=sum(ring.kernel_drops() for ring in station.rings),
-            tx_errors=sum(ring.tx_errors for ring in station.rings),
+            tx_errors=station.sender.lost,
         )
 
     def reset_fidelity(self, station: RingNode) -> None:

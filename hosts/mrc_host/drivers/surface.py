@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import mypyc_attr
+from mypy_extensions import i64, mypyc_attr
 
 #: A time that does not come.
 FOREVER: Final = (1 << 61) - 1
@@ -51,30 +51,75 @@ class NodeInterface:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PortRing:
+    """What came through one port, on the real clock."""
+
+    def __init__(self, interface: str) -> None:
+        self.interface = interface
+
+    def fileno(self) -> int:
+        """Return a file descriptor for `poll`."""
+        raise NotImplementedError
+
+    def arrival(self) -> i64:
+        """Return when the packet that is read next came (ns of the realtime clock), 0 while there is none."""
+        raise NotImplementedError
+
+    def take(self) -> bytes:
+        """Take the packet that `arrival` has told of."""
+        raise NotImplementedError
+
+    def clear_error(self) -> None:
+        """Forget an error that `poll` reports."""
+
+    def kernel_drops(self) -> int:
+        """Return the number of frames that the kernel dropped because they were not read in time."""
+        return 0
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PortSender:
+    """What sends through all ports of a node. `lost`: packets that an interface did not take."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+
+    def send(self, packets: list[list[bytes]]) -> None:
+        """Send the packets of each port."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give it back."""
+
+
 class PortPacer:
     """The link of a NIC port as a sender models it: busy until it has carried the bytes handed to it.
 
-    A driver that is late may catch up by at most `burst_ns` of the link's time.
+    It carries what it has been handed within `ahead_ns`. Time in which it had nothing to carry is gone.
     """
 
-    __slots__ = ("burst_ns", "free_ns", "ns_per_byte", "overhead_bytes")
+    __slots__ = ("ahead_ns", "free_ns", "ns_per_byte", "overhead_bytes")
 
-    def __init__(self, rate_bps: int, burst_ns: int, overhead_bytes: int) -> None:
+    def __init__(self, rate_bps: int, ahead_ns: int, overhead_bytes: int) -> None:
         self.ns_per_byte = 8e9 / rate_bps
-        self.burst_ns = burst_ns
+        self.ahead_ns = ahead_ns
         self.overhead_bytes = overhead_bytes
         self.free_ns = 0
 
     def budget(self, now: int) -> int:
         """Return how many bytes of packets may go now."""
-        ahead = now + self.burst_ns - self.free_ns
-        return min(int(ahead / self.ns_per_byte), int(2 * self.burst_ns / self.ns_per_byte)) if ahead > 0 else 0
+        ahead = self.ahead_ns - max(self.free_ns - now, 0)
+        return int(ahead / self.ns_per_byte) if ahead > 0 else 0
 
     def spend(self, packets: int, nbytes: int, now: int) -> None:
         """Account for packets that were sent."""
         size = nbytes + packets * self.overhead_bytes
-        self.free_ns = max(self.free_ns, now - self.burst_ns) + int(size * self.ns_per_byte)
+        self.free_ns = max(self.free_ns, now) + int(size * self.ns_per_byte)
 
     def ready_ns(self, nbytes: int) -> int:
         """Return when there is room for a packet of `nbytes` bytes (ns)."""
-        return self.free_ns + int(nbytes * self.ns_per_byte) - self.burst_ns + 1
+        return self.free_ns + int(nbytes * self.ns_per_byte) - self.ahead_ns + 1

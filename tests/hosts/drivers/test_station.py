@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from mrc_host.drivers.packet_ring import PacketRing
 from mrc_host.drivers.raw import RX_BATCH, STALL_NS, RawDriver, RingNode
-from mrc_host.drivers.surface import FOREVER, NodeInterface
+from mrc_host.drivers.surface import FOREVER, NodeInterface, PortRing, PortSender
 
 MS = 1_000_000
 RATE = 10**9
 
 
-class Ring:
+class Ring(PortRing):
     """A ring whose frames the test puts there, each as old as it says."""
 
-    interface = "no-such-if"
-
     def __init__(self) -> None:
+        super().__init__("no-such-if")
         self.frames: list[tuple[int, bytes]] = []
-        self.sent: list[bytes] = []
         self.signal = socket.socketpair()
 
     def put(self, packet: bytes, age_ns: int) -> None:
@@ -34,21 +32,26 @@ class Ring:
     def fileno(self) -> int:
         return self.signal[0].fileno()
 
-    def readable(self) -> bool:
-        return bool(self.frames)
+    def arrival(self) -> int:
+        return self.frames[0][0] if self.frames else 0
 
-    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
-        batch, self.frames = self.frames[:limit], self.frames[limit:]
-        taken += [(stamp, port, packet) for stamp, packet in batch]
-        return len(batch)
-
-    def send(self, packets: list[bytes]) -> int:
-        self.sent += packets
-        return len(packets)
+    def take(self) -> bytes:
+        return self.frames.pop(0)[1]
 
     def close(self) -> None:
         for end in self.signal:
             end.close()
+
+
+class Sender(PortSender):
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[list[list[bytes]]] = []
+
+    def send(self, packets: list[list[bytes]]) -> None:
+        self.sent.append(packets)
 
 
 class Node(NodeInterface):
@@ -86,7 +89,7 @@ class Node(NodeInterface):
 @pytest.fixture
 def made() -> Iterator[tuple[Node, list[Ring], RingNode]]:
     node, rings = Node(2), [Ring(), Ring()]
-    station = RingNode(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
+    station = RingNode(node, rings, Sender(), [RATE, RATE], 1500)
     yield node, rings, station
     station.close()
 
@@ -207,22 +210,33 @@ def test_a_command_does_not_overtake_packets(count: int, made: tuple[Node, list[
     assert station.wake_ns == 0
 
 
-class Endless(Ring):
-    """A ring in which there is always one packet more."""
-
-    def readable(self) -> bool:
-        return True
-
-    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
-        taken.append((time.time_ns(), port, b"more"))
-        return 1
+def test_an_error_of_an_interface_does_not_keep_the_loop_awake(made: tuple[Node, list[Ring], RingNode]) -> None:
+    _, rings, station = made
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to,
+    ):
+        to.bind(("127.0.0.1", 0))
+        other.connect(to.getsockname())
+        to.close()
+        other.send(b"nobody is there")  # the socket's error is that the port is closed
+        rings[0].fileno = other.fileno  # type: ignore[method-assign]
+        rings[0].clear_error = lambda: cleared.append(  # type: ignore[method-assign]
+            other.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        )
+        cleared: list[int] = []
+        driver = RawDriver([station])
+        deadline = time.monotonic() + 60
+        while not cleared and time.monotonic() < deadline:
+            driver._listen(10 * MS)
+    assert cleared == [errno.ECONNREFUSED]
 
 
 @pytest.mark.parametrize("moderation_ms", [0, 8])
 def test_rings_are_looked_at_once_in_an_interval(moderation_ms: int) -> None:
     """Each look takes what is in both rings; `nic.rx_usecs` of a lab is how far they are apart at least."""
-    node, rings = Node(2), [Endless(), Endless()]
-    station = RingNode(node, cast("list[PacketRing]", rings), [RATE, RATE], 1500)
+    node, rings = Node(2), [Ring(), Ring()]
+    station = RingNode(node, rings, Sender(), [RATE, RATE], 1500)
     driver = RawDriver([station], moderation_ms * MS)
     looks: list[float] = []
 
@@ -232,6 +246,11 @@ def test_rings_are_looked_at_once_in_an_interval(moderation_ms: int) -> None:
             if len(looks) >= 20:
                 driver.stop()
 
+    def to_send(port: int, now: int, budget_bytes: int) -> list[bytes]:
+        rings[port].put(b"more", 0)
+        return []
+
+    node.to_send = to_send  # type: ignore[method-assign]
     node.receive = receive  # type: ignore[method-assign]
     driver.run()
     driver.close()

@@ -18,12 +18,13 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mrc_host import verbs
 from mrc_host.agent.verbs import VerbsServer, silence
 from mrc_host.drivers.raw import RawDriver, RingNode
+from mrc_host.drivers.surface import PortRing, PortSender
 from mrc_host.node.config import load
 from mrc_host.node.host import HostNode
 from mrc_host.verbs.connection import verbs_socket
@@ -36,13 +37,11 @@ DESTINATION = slice(24, 40)  # of an IPv6 packet
 RELIABILITY = {"timeout": 14, "linear_cnt": 2, "exp_cnt": 3}
 
 
-class WireEnd:
+class WireEnd(PortRing):
     """One end of a network in memory, as a station sees a port's ring. `others`: other hosts' ends, by address."""
 
-    interface = "lo"
-    tx_errors = 0
-
     def __init__(self) -> None:
+        super().__init__("lo")
         self.others: dict[bytes, WireEnd] = {}
         self.frames: deque[tuple[int, bytes]] = deque()
         self.signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -52,36 +51,39 @@ class WireEnd:
     def fileno(self) -> int:
         return self.signal
 
-    def readable(self) -> bool:
-        return bool(self.frames)
+    def arrival(self) -> int:
+        return self.frames[0][0] if self.frames else 0
 
-    def take(self, limit: int, port: int, taken: list[tuple[int, int, bytes]]) -> int:
+    def take(self) -> bytes:
         silence(self.signal)
-        count = min(limit, len(self.frames))
-        for _ in range(count):
-            stamp, packet = self.frames.popleft()
-            taken.append((stamp, port, packet))
-        return count
-
-    def send(self, packets: Iterable[bytes]) -> int:
-        count, told = 0, set()
-        for packet in packets:
-            count += 1
-            other = self.others.get(packet[DESTINATION])
-            if other is None or self.cut or len(other.frames) >= PACKETS:
-                self.dropped += 1
-            else:
-                other.frames.append((time.time_ns(), packet))
-                told.add(other)
-        for other in told:
-            os.eventfd_write(other.signal, 1)
-        return count
+        return self.frames.popleft()[1]
 
     def kernel_drops(self) -> int:
         return self.dropped
 
     def close(self) -> None:
         os.close(self.signal)
+
+
+class WireSender(PortSender):
+    """Sends to the other ends."""
+
+    def __init__(self, ends: Sequence[WireEnd]) -> None:
+        super().__init__()
+        self.ends = ends
+
+    def send(self, packets: list[list[bytes]]) -> None:
+        for end, through in zip(self.ends, packets, strict=True):
+            told = set()
+            for packet in through:
+                other = end.others.get(packet[DESTINATION])
+                if other is None or end.cut or len(other.frames) >= PACKETS:
+                    end.dropped += 1
+                else:
+                    other.frames.append((time.time_ns(), packet))
+                    told.add(other)
+            for other in told:
+                os.eventfd_write(other.signal, 1)
 
 
 def document(index: int, **changes: Any) -> dict[str, Any]:
@@ -118,7 +120,7 @@ class Bed:
                         end.others[address] = ends[index][port]
         self.ends = ends
         self.stations = [
-            RingNode(node.datapath, rings, node.config.rate_bps, node.packet_bytes)
+            RingNode(node.datapath, rings, WireSender(rings), node.config.rate_bps, node.packet_bytes)
             for node, rings in zip(self.nodes, ends, strict=True)
         ]
         self.driver = RawDriver(self.stations)
