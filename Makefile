@@ -12,6 +12,11 @@ APT_PACKAGES := python3-venv gcc libc6-dev python3-dev mininet iproute2 procps i
 APT_NEEDED := python3-venv gcc libc6-dev
 # Runs a step of the set-up with a progress bar; see there.
 STEP := setup/step.sh
+# Runs two commands at the same time.
+BESIDE := setup/beside.sh
+# What builds the protocol core and the editable packages. They are installed first, so that the core is compiled while
+# other packages are fetched.
+BUILD_TOOLS := mypy setuptools hatchling editables
 # Exists from an installation until its last lines, which say what to do next.
 NEXT := $(VENV)/.next
 # Exists while packages are installed. One that was killed is begun again from nothing, since pip takes for installed
@@ -50,8 +55,13 @@ RELEASE_STAMP := $(RELEASE)/.installed
 # `make setup LOCKED=1` installs the versions of requirements.lock, checked by their hashes, instead of the newest that the
 # ranges of pyproject.toml allow.
 setup: $(STAMP) native $(P4SH_STAMP)
-	@if [ -e $(NEXT) ]; then rm -f $(NEXT); \
-	  echo "activate: . $(BIN)/activate"; echo "demo:     make demo"; echo "docs:     docs/index.md, or make docs"; fi
+	@$(TELL)
+
+# Says once what to do next.
+define TELL
+if [ -e $(NEXT) ]; then rm -f $(NEXT); \
+  echo "activate: . $(BIN)/activate"; echo "demo:     make demo"; echo "docs:     docs/index.md, or make docs"; fi
+endef
 
 # Mininet and the tools come from Debian: Mininet's Python package and C helper belong to the system's Python.
 apt:
@@ -88,9 +98,14 @@ $(STAMP): pyproject.toml p4/pyproject.toml | apt
 	@$(STEP) 10 "Python environment" "Install the package python3-venv, remove $(VENV), and run make setup again." \
 	  $(PYTHON) -m venv --system-site-packages $(VENV)
 	@$(if $(LOCKED),$(STEP) 60 "locked Python packages" "Is there a network? Otherwise see make vendor." \
-	  env $(PIP) --require-hashes --requirement requirements.lock $(REFUSED))
-	@$(STEP) 60 "Python packages" "Is there a network to the package index? Otherwise see make vendor." \
-	  env $(PIP) --editable ./p4 --editable '.[dev]' $(REFUSED)
+	  env $(PIP) --require-hashes --requirement requirements.lock $(REFUSED),$(STEP) 5 "tools of builds" \
+	  "Is there a network to the package index? Otherwise see make vendor." env $(PIP) $(BUILD_TOOLS) $(REFUSED))
+	@# mypy finds the packages of the checkout by this path before they are installed. If the core is not built here, the
+	@# target native says why.
+	@$(STEP) 50 "Python packages, and protocol core in C" \
+	  "Is there a network to the package index? Otherwise see make vendor." \
+	  $(BESIDE) 'env "PYTHONPATH=$(CURDIR)/hosts:$(CURDIR)/topologies" $(BIN)/python -m mrc_host.build' \
+	  env $(PIP) $(if $(LOCKED),,--no-build-isolation) --editable ./p4 --editable '.[dev]' $(REFUSED)
 	@# An earlier mrclab had this command, and pip removed it after p4lite had brought its own.
 	@test -x $(BIN)/p4lite || $(PIP) --no-deps --force-reinstall --editable ./p4
 	@rm $(UNFINISHED)
@@ -231,7 +246,9 @@ $(RELEASE_STAMP): release/requirements.txt
 bench: setup
 	$(BIN)/python -m benchmarks
 
-demo: setup
+# Without p4runtime-shell, which the demonstration does not need.
+demo: $(STAMP) native
+	@$(TELL)
 	$(BIN)/mrclab demo
 
 # The live view's two libraries, from the npm registry, by their hashes; npm itself is not needed.

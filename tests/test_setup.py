@@ -1,4 +1,4 @@
-"""The set-up runs each step with `setup/step.sh`, which passes on how the step ended."""
+"""The set-up runs each step with `setup/step.sh`, which passes on how the step ended, and two at once by beside.sh."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).parents[1]
 STEP = ROOT / "setup" / "step.sh"
+BESIDE = ROOT / "setup" / "beside.sh"
 
 
 def step(*words: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
@@ -76,7 +77,7 @@ def test_a_set_up_that_was_killed_is_begun_again_from_nothing(tmp_path: pathlib.
     def packages(pip: str) -> int:
         words = ["make", "-f", str(ROOT / "Makefile"), "-C", str(tmp_path), "-o", "apt", "PYTHON=true", f"PIP={pip}"]
         done = subprocess.run(
-            [*words, f"STEP={ROOT}/setup/step.sh", ".venv/.installed"], check=False, capture_output=True
+            [*words, f"STEP={STEP}", f"BESIDE={BESIDE}", ".venv/.installed"], check=False, capture_output=True
         )
         return done.returncode
 
@@ -90,3 +91,47 @@ def test_a_set_up_that_was_killed_is_begun_again_from_nothing(tmp_path: pathlib.
     (tmp_path / ".venv" / "bin" / "p4lite").chmod(0o755)
     assert packages("true") == 0
     assert not (tmp_path / "build" / ".unfinished").exists()
+
+
+def test_of_two_commands_beside_each_other_the_second_decides(tmp_path: pathlib.Path) -> None:
+    def beside(first: str, second: str) -> int:
+        return subprocess.run([BESIDE, first, "sh", "-c", second], check=False, timeout=50).returncode
+
+    (tmp_path / "first").symlink_to("/bin/false")
+    assert beside(f"{tmp_path}/first", "exit 0") == 0
+    assert beside("true", "exit 7") == 7
+    # Where the second fails the first, which would take a minute, is ended.
+    assert beside("sleep 60", "exit 7") == 7
+    # Where the second succeeds the first is waited for.
+    assert beside(f"sh -c 'sleep 0.2; touch {tmp_path}/done'", "exit 0") == 0
+    assert (tmp_path / "done").exists()
+
+
+def test_commands_beside_each_other_are_ended_with_the_step_that_runs_them(tmp_path: pathlib.Path) -> None:
+    first = f'sh -c "echo \\$\\$ > {tmp_path}/one.new; mv {tmp_path}/one.new {tmp_path}/one; exec sleep 60"'
+    second = f"echo $$ > {tmp_path}/two.new; mv {tmp_path}/two.new {tmp_path}/two; exec sleep 60"
+    words = [str(STEP), "3", "Python packages", "Try again.", str(BESIDE), first, "sh", "-c", second]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    while not ((tmp_path / "one").exists() and (tmp_path / "two").exists()):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(50) == 130
+    for name in ("one", "two"):
+        assert not pathlib.Path("/proc", (tmp_path / name).read_text().strip()).exists()
+
+
+def test_build_of_the_core_that_is_ended_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
+    """As the set-up ends it where pip fails."""
+    package = tmp_path / "hosts" / "mrc_host"
+    shutil.copytree(ROOT / "hosts" / "mrc_host", package, ignore=shutil.ignore_patterns("__compiled__", "__pycache__"))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {key: value for key, value in os.environ.items() if key != "MRCLAB_PURE"}
+    environment |= {"PYTHONPATH": f"{tmp_path}/hosts", "TMPDIR": str(scratch)}
+    process = subprocess.Popen([sys.executable, "-m", "mrc_host.build"], env=environment, stdout=subprocess.DEVNULL)
+    while not any(scratch.glob("*/mrc_host")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(50) == 1
+    assert list(scratch.iterdir()) == []
+    assert list((package / "__compiled__").iterdir()) == []

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,8 +142,8 @@ class Endpoints:
 
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
-    src_nic: NDArray[np.int32]
-    dst_nic: NDArray[np.int32]
+    src_nic: NDArray[np.signedinteger[Any]]
+    dst_nic: NDArray[np.signedinteger[Any]]
 
 
 __all__ = [

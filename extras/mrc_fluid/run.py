@@ -135,7 +135,9 @@ class ClusterRun:
         self.fabric = Fabric(shape)
         self.evs = evs
         t0 = self.fabric.t0_of
-        self.ends = Endpoints(t0[self.flows.src], t0[self.flows.dst], self.flows.src, self.flows.dst)
+        # As indices: from other numbers NumPy would make them at each use.
+        nics = self.flows.src.astype(np.intp), self.flows.dst.astype(np.intp)
+        self.ends = Endpoints(t0[self.flows.src], t0[self.flows.dst], *nics)
         #: Queue pairs whose packets cross a T2, and the queues on the ways of packets.
         self.far: Bools = shape.pod_of[self.ends.src] != shape.pod_of[self.ends.dst]
         self.queues = np.where(self.far, queueing.LONGER, queueing.QUEUES)

@@ -127,7 +127,7 @@ def test_the_version_says_how_the_core_runs(pure: bool) -> None:
 FUSABLE = "double f(double a, double b, double c) { return a * b + c; }\n"
 
 
-@pytest.mark.parametrize("flags", [build._FLAGS, native_switch.COMMON_FLAGS], ids=["protocol core", "switch"])
+@pytest.mark.parametrize("flags", [build._FLAGS, (*build._FLAGS, *build._OPTIMISE_MADE), native_switch.COMMON_FLAGS])
 def test_products_and_sums_are_rounded_one_after_the_other(flags: tuple[str, ...], tmp_path: pathlib.Path) -> None:
     """arm64 has an instruction for both, which rounds once: a simulation would differ from one on x86-64."""
     compiler = build.compiler()

@@ -125,7 +125,8 @@ def _fair(every: ClusterRun, demand: Floats) -> Floats:
     shape, ends = every.loaded.shape, every.ends
     senders = np.bincount(ends.src_nic, minlength=shape.nics)[ends.src_nic]
     receivers = np.bincount(ends.dst_nic, minlength=shape.nics)[ends.dst_nic]
-    return demand / np.maximum(senders, receivers)
+    fair: Floats = demand / np.maximum(senders, receivers)
+    return fair
 
 
 def write(made: CalibrationRun, folder: pathlib.Path) -> list[str]:

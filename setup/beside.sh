@@ -1,0 +1,18 @@
+#!/bin/sh
+# Run two commands at the same time: beside.sh SHELL_COMMAND COMMAND...
+#
+# The second decides: its exit status is this one's, and where it fails the first is ended. How the first ends does not
+# matter.
+set -u
+sh -c "exec $1" &
+first=$!
+shift
+"$@" &
+second=$!
+# Both are ended with us.
+trap 'kill "$first" "$second" 2>/dev/null; wait; exit 130' INT HUP TERM
+wait "$second"
+status=$?
+[ "$status" -eq 0 ] || kill "$first" 2>/dev/null
+wait "$first"
+exit "$status"
