@@ -36,7 +36,7 @@ def headers(draw: Any) -> fields.Header:
         if width in (24, 40, 48, 56):
             made.append(fields.Field(f"pad{number}", {24: 8, 40: 24, 48: 16, 56: 8}[width], "", bit, reserved=True))
             bit += made[-1].width
-        signed = width in (8, 16, 32, 64) and draw(st.booleans())
+        signed = width in (8, 16, 32) and draw(st.booleans())
         made.append(fields.Field(f"f{number}", width, "", bit, signed=signed))
         bit += width
     if bit % 8:
