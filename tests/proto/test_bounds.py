@@ -113,8 +113,34 @@ def test_the_next_lost_packet_is_the_first_that_the_peer_takes() -> None:
     packets = list(s.board.outstanding.values())
     for each in packets:
         each.state = LOST
-    s.qp.requestor.lost[:] = reversed(packets)
+    lost = s.qp.requestor.lost
+    lost[:] = reversed(packets)
     assert s.qp.requestor.recovery.next_lost(packets[2].psn, s.net.now) is packets[2]
+    assert lost == [*packets[2::-1], *packets[:2:-1]]
+
+
+def test_a_packet_for_a_queue_pair_that_is_gone_is_for_none() -> None:
+    s = story()
+    s.bench.post(s.connection, 100 * MTU)
+    s.until(lambda: s.connection.peer.responder.counters.packets_placed > 5)
+    core = s.connection.target.core
+    assert "unknown_qp" not in core.statistics().drops
+    core.destroy_qp(s.connection.peer, s.net.now)
+    s.net.run(max_time_ns=s.net.now + 1_000_000)
+    drops = core.statistics().drops
+    assert drops["unknown_qp"]
+    assert "qp_state" not in drops
+
+
+def test_control_packets_leave_as_far_as_there_is_room() -> None:
+    core = story().connection.source.core
+    waiting = [bytes([0x60, 0, 0, 0, 0, size]) + bytes(34 + size) for size in (10, 20, 30)]
+    for packet in waiting:
+        core.context.ports.enqueue(0, packet)
+    assert core.datagrams_to_send(0, 0, 49) == []
+    assert core.datagrams_to_send(0, 0, 50 + 60) == waiting[:2]
+    assert core.datagrams_to_send(0, 0, 9000) == waiting[2:]
+    assert core.datagrams_to_send(0, 0, 9000) == []
 
 
 def test_marks_on_made_up_evs_fill_no_memory() -> None:

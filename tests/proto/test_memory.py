@@ -133,8 +133,14 @@ def test_ranges_of_programs_stay_within_64_bits_and_a_key_is_kept() -> None:
         assert 0 <= region.rkey < 1 << 32
         with pytest.raises(ValueError, match="64-bit"):
             table.register_process(program, address, 17, va, 0, 0)
+        assert table.find(region.rkey) is region
         again = table.register_process(program, 0, 8, 0, 0, 0, rkey=region.rkey)
         assert table.regions[region.rkey] is again
+        assert table.find(region.rkey) is again
+        assert table.find(region.rkey ^ 1 << 31) is None
+        assert table.find(region.rkey) is again
+        table.deregister(region.rkey)
+        assert table.find(region.rkey) is None
         assert again.length == 8
     own = table.register(bytearray(16), top - 16, True)
     assert own.va == top - 16
