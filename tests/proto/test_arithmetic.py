@@ -16,7 +16,7 @@ from mrc_host.proto.congestion.qpcc import PlaneBalance
 from mrc_host.proto.endpoint import Endpoint
 from mrc_host.proto.memory import MemoryTable
 from mrc_host.proto.ports import PortTable
-from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Scoreboard, SendOrder, Transmission
+from mrc_host.proto.reliability.scoreboard import IN_FLIGHT, LOST, Outstanding, Scoreboard, SendOrder, Transmission
 from mrc_host.proto.timers import Timed, TimerKind, TimerQueue
 from mrc_host.proto.trace import EVENTS, Tracer
 from mrc_host.proto.wire import packet as wire
@@ -366,3 +366,25 @@ def test_probes_of_bad_evs_take_an_eighth_of_a_port_at_most() -> None:
     sent = sum(table.may_probe(0, 125, now) for now in range(0, 8_000_000, 1000))
     assert sent == 1000 + 64  # one in 8 us, and those that may be sent at once
     assert table.may_probe(1, 125, 0), "each port has its own share"
+
+
+@given(st.integers(0, 1 << 40), st.lists(st.tuples(st.sampled_from(("put", "take", "get")), st.integers(0, 200))))
+def test_outstanding_packets_are_kept_by_psn(first: int, steps: list[tuple[str, int]]) -> None:
+    request = WriteRequest(1, memoryview(b""), 0, 0, None)
+    held, model = Outstanding(), dict[int, Transmission]()
+    for step, above in steps:
+        psn = first + above
+        if step == "put":
+            sent = Transmission(psn, 0, 0, 0, 0, request, 0, 1, 0, None)
+            held.put(sent)
+            model[psn] = sent
+        elif step == "take":
+            assert held.take(psn) is model.pop(psn, None)
+        else:
+            assert held.get(psn) is model.get(psn)
+        assert len(held) == held.count == len(model)
+        assert held.values() == [model[each] for each in sorted(model)]
+    held.clear()
+    assert not held.values()
+    assert not len(held)
+    assert all(held.get(first + above) is None for _, above in steps)

@@ -101,6 +101,23 @@ def test_a_message_that_is_not_what_it_claims_is_an_invalid_request(name: str, r
     assert s.connection.peer.error is ErrorReason.LOCAL_INVALID_REQUEST
 
 
+def test_a_later_message_may_have_the_number_of_an_earlier_one() -> None:
+    s = story()
+    core, qp = s.connection.target.core, s.connection.peer
+    region = core.register_memory(bytearray(200_000))
+    ends = s.connection.source.address + s.connection.target.address
+    for index, offset in enumerate((0, MTU, 0, MTU)):
+        if index == 2:
+            qp.responder._acked_msn += 0xFFFF  # as if as many messages of one packet had come between
+        packet = core.context.codec.encode_data(
+            ends, 5, 18, int(Opcode.WRITE_LAST) if offset else FIRST, qp.number, s.qp.sq_psn + index, 0x80, 0, 1, 5,
+            region.va + offset, region.rkey, MTU + 52, bytes(52 if offset else MTU),
+        )  # fmt: skip
+        core.receive_datagram(0, packet, 0)
+    assert qp.error is None
+    assert qp.responder.counters.messages_completed == 2
+
+
 def test_an_address_half_of_all_away_is_another_one() -> None:
     s, _ = deliver([(FIRST, MTU, MTU + 52, 1, 0), (LAST_IMM, 52, MTU + 52, 1, MTU + (1 << 63))], [0, 1])
     assert s.connection.peer.error is ErrorReason.LOCAL_INVALID_REQUEST

@@ -9,7 +9,7 @@ import re
 from support import mutants
 
 #: How many rows may name neither a test nor a reason. Fewer is better; a new one needs a test, or goes.
-MOST_WITHOUT = 169
+MOST_WITHOUT = 163
 
 
 def test_every_change_of_state_has_its_row_in_the_table() -> None:
