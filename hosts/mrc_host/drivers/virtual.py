@@ -19,11 +19,10 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from mypy_extensions import i64
 
-from mrc_host.drivers.surface import RING_PACKETS, NodeInterface
+from mrc_host.drivers.surface import FOREVER, RING_PACKETS, NodeInterface
 from mrc_host.proto.wire.framing import append_words
 from mrc_host.proto.wire.icrc import wire_length
 
-FOREVER: Final = (1 << 61) - 1
 DROPPED: Final = -1  # in the place of when the link is free
 NS_BITS: Final = 8_000_000_000  # bits of a byte times ns of a second
 _MOST: Final = (1 << 62) - 1  # of a machine word, with room for a sum
