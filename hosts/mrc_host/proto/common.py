@@ -18,13 +18,14 @@ from mrc_host.proto.transport import TransportEndpoint
 class CommonEndpoint(TransportEndpoint):
     """See the module's docstring. `_port_changed` and the rest of `TransportEndpoint` are each transport's own."""
 
-    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports", "taken")
+    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_next_events", "_ports", "taken")
 
     def __init__(self, ports: PortTable, memory: MemoryTable, events: list[Event]) -> None:
         """Create an endpoint whose parts append their events to `events`, oldest first."""
         self._ports = ports
         self._memory = memory
         self._events = events
+        self._next_events: list[Event] = []  # those that are taken next, the oldest last
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
         #: Numbers that queue pairs of another endpoint of the same host have.
@@ -36,8 +37,16 @@ class CommonEndpoint(TransportEndpoint):
 
     def next_event(self) -> Event | None:
         """Return the oldest event not yet taken, or None."""
-        events = self._events
-        return events.pop(0) if events else None
+        following = self._next_events
+        if not following:
+            events = self._events
+            if not events:
+                return None
+            # Turned once: to take the first of a long list moves all others, and a denial makes one for each EV.
+            events.reverse()
+            following.extend(events)
+            events.clear()
+        return following.pop()
 
     # --- ports ---
 

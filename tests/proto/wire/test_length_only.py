@@ -114,3 +114,13 @@ def test_a_payload_that_lacks_more_than_itself_is_refused(wrapping: str) -> None
     for cut in range(40, len(stored)):
         with pytest.raises(WireError):
             LENGTH.decode(stored[:cut], 4096 + len(stored) - cut)
+
+
+@pytest.mark.parametrize("stamp", [77, NO_TIMESTAMP])
+@pytest.mark.parametrize("opcode", [Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMM])
+def test_headers_that_are_cut_short_are_refused_without_an_icrc_too(opcode: int, stamp: int) -> None:
+    stored = mrc(LENGTH, 4096, stamp, opcode)
+    unchecked = Codec(length_only=True, check_icrc=False)
+    for cut in range(64, len(stored) - 4):
+        with pytest.raises(WireError):
+            unchecked.decode(stored[:cut], 4096 + len(stored) - cut)

@@ -11,6 +11,7 @@ bytes (4 + 4 on IPv4). `traffic_class` is DSCP << 2 | ECN. `entropy` is the 32-b
 from __future__ import annotations
 
 import dataclasses
+import struct
 from typing import Any, Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -173,7 +174,7 @@ class Codec(Encoders):
                 packet, at, end, missing > 0, opcode, dest_qp, flags_psn, word, source_port, ecn, dscp, addresses,
                 p_key, udp_length,
             )  # fmt: skip
-        except IndexError:
+        except (IndexError, struct.error):  # the latter where nothing is compiled
             raise WireError(Drop.LENGTH, f"{total} bytes are too few for opcode {opcode:#04x}") from None
 
     def _decode_fully(self, packet: bytes) -> Message:
