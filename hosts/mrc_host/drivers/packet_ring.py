@@ -166,3 +166,4 @@ class PacketSender(PortSender):
     def close(self) -> None:
         """Close the socket."""
         self.sock.close()
+        self._descriptor = -1  # another file may get the number
