@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container
 
 from mypy_extensions import mypyc_attr
@@ -18,35 +19,26 @@ from mrc_host.proto.transport import TransportEndpoint
 class CommonEndpoint(TransportEndpoint):
     """See the module's docstring. `_port_changed` and the rest of `TransportEndpoint` are each transport's own."""
 
-    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_next_events", "_ports", "taken")
+    __slots__ = ("_cqs", "_events", "_memory", "_next_cq", "_ports", "taken")
 
-    def __init__(self, ports: PortTable, memory: MemoryTable, events: list[Event]) -> None:
+    def __init__(self, ports: PortTable, memory: MemoryTable, events: deque[Event]) -> None:
         """Create an endpoint whose parts append their events to `events`, oldest first."""
         self._ports = ports
         self._memory = memory
         self._events = events
-        self._next_events: list[Event] = []  # those that are taken next, the oldest last
         self._cqs: dict[int, CompletionQueue] = {}
         self._next_cq = 1
         #: Numbers that queue pairs of another endpoint of the same host have.
         self.taken: Container[int] = ()
 
-    def shared(self) -> tuple[PortTable, MemoryTable, list[Event]]:
+    def shared(self) -> tuple[PortTable, MemoryTable, deque[Event]]:
         """Return what another endpoint of the same host shares with this one; completion queues are made here."""
         return self._ports, self._memory, self._events
 
     def next_event(self) -> Event | None:
         """Return the oldest event not yet taken, or None."""
-        following = self._next_events
-        if not following:
-            events = self._events
-            if not events:
-                return None
-            # Turned once: to take the first of a long list moves all others, and a denial makes one for each EV.
-            events.reverse()
-            following.extend(events)
-            events.clear()
-        return following.pop()
+        events = self._events
+        return events.popleft() if events else None
 
     # --- ports ---
 

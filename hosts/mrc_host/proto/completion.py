@@ -83,7 +83,7 @@ class CompletionQueue:
         entries.append(completion)
         return len(entries) == 1
 
-    def deliver(self, completion: Completion, events: list[Event], now: int) -> None:
+    def deliver(self, completion: Completion, events: deque[Event], now: int) -> None:
         """Push a completion, with an event when the queue was empty; at the first one lost end all users."""
         before = self.overflowed
         if self.push(completion):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from typing import Final
 
 from mrc_host.proto.completion import Completion, CompletionQueue
@@ -71,7 +71,7 @@ class EndpointContext:
         )
         self.instance = rng.getrandbits(48)  # of this endpoint: one that starts again is another
         self.memory = MemoryTable(rng, wire.length_only)
-        self.events: list[Event] = []
+        self.events: deque[Event] = deque()
         self.drops: Counter[str] = Counter()
         self.counters = EndpointCounters()
         #: Sums of the counters of queue pairs that are gone.

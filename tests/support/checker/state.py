@@ -29,9 +29,9 @@ _CONTAINERS: Final = frozenset({list, dict, deque, Counter, defaultdict, Ordered
 
 #: Attributes that never change while a scenario runs, by class; they are neither saved nor encoded.
 CONSTANT: Final[dict[str, set[str]]] = {
-    "Endpoint": {"config", "_universes", "_faults", "_memory", "_cqs", "_next_cq", "taken", "_events", "_next_events"},
+    "Endpoint": {"config", "_universes", "_faults", "_memory", "_cqs", "_next_cq", "taken", "_events"},
     "RoceEndpoint": {"config", "_rng", "_codec", "_memory", "_cqs", "_next_cq", "taken", "_counters", "_drops",
-                     "_next_qpn", "_tc_data", "_tc_control", "_events", "_next_events"},
+                     "_next_qpn", "_tc_data", "_tc_control", "_events"},
     "EndpointContext": {"config", "codec", "rng", "trace", "instance", "drops", "counters", "memory", "events",
                 "tc_control", "tc_data", "tc_no_trim", "tc_probe", "tc_retx"},
     "CompletionQueue": {"users", "number", "depth"},

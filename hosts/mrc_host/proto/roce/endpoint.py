@@ -181,7 +181,7 @@ class RoceEndpoint(RocePairsEndpoint):
         wire, count = config.wire, config.ports.count
         if beside is None:
             super().__init__(
-                PortTable(count, _UNBOUNDED, 0, config.line_rate_bps), MemoryTable(rng, wire.length_only), []
+                PortTable(count, _UNBOUNDED, 0, config.line_rate_bps), MemoryTable(rng, wire.length_only), deque()
             )
         else:
             super().__init__(*beside.shared())
