@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _QUOTED: Final = r"'(\w[^']*)'"  # an annotation
-#: So many numbers the interpreter reads sooner by one call of a struct.
+#: From this many numbers on, the interpreter reads them faster by one call of a struct than by a call for each.
 _MANY: Final = 5
 #: The longest line.
 WIDTH: Final = 120

@@ -53,7 +53,7 @@ class NodeInterface:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PortRing:
-    """What came through one port, on the real clock."""
+    """Receiving side of one port, on the real clock."""
 
     def __init__(self, interface: str) -> None:
         self.interface = interface
@@ -83,7 +83,7 @@ class PortRing:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PortSender:
-    """What sends through all ports of a node. `lost`: packets that an interface did not take."""
+    """Sending side of all ports of a node. `lost`: packets that an interface did not take."""
 
     def __init__(self) -> None:
         self.lost = 0

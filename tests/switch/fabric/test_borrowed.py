@@ -80,7 +80,7 @@ def frames_of(seed: int) -> list[tuple[int, int, bytes]]:
 
 @dataclass
 class Seen:
-    """What a run shows: arrivals, counters, the trace with its checks of contents, and the captures."""
+    """Record of a run: arrivals, counters, the trace with its checks of contents, and the captures."""
 
     arrivals: list[tuple[int, int, bytes, int]]
     counters: list[Any]

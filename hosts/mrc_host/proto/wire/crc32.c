@@ -37,7 +37,7 @@ static uint32_t by_tables(uint32_t crc, const uint8_t *data, size_t length)
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-/* Remainders of powers of x, bit-reflected: they move a register over so many bits. */
+/* Remainders of powers of x, bit-reflected. Each pair moves a register over the number of bits in its name. */
 static const uint64_t over_2048[2] = {0x11542778a, 0x1322d1430};
 static const uint64_t over_512[2] = {0x154442bd4, 0x1c6e41596};
 static const uint64_t over_128[2] = {0x1751997d0, 0x0ccaa009e};

@@ -2,7 +2,7 @@
  * converting them than the fabric on carrying the packets (`fabric/outside.py` does, where this cannot be built).
  *
  * Long packets are not copied: the fabric refers to the sender's object, of which the ferry holds a reference, and the
- * receiver gets the same object where nobody else has it. */
+ * receiver gets the same object where no other reference to it exists. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -140,8 +140,8 @@ static int64_t place_of(const struct ferry *ferry, uint64_t key)
     return low < ferry->count && ferry->places[low].key == key ? ferry->places[low].place : -1;
 }
 
-/* The sender's own object with the head as it arrived, if nobody else has it and its head is as long; NULL otherwise. Other
- * packets that refer to it have heads of their own, and none has another tail. */
+/* The sender's own object with the head as it arrived, if no other reference to it exists and its head is as long; NULL
+ * otherwise. Other packets that refer to it have heads of their own, and none has another tail. */
 static PyObject *same_object(const struct pf_delivery *each, uint64_t head, uint64_t skip)
 {
     PyObject *owner = each->owner;
